@@ -1,0 +1,5 @@
+foreach(name clock dtype error id index queue reduce_op shape size status thread timer workers)
+  st_test(unit/base/${name} USES base)
+endforeach()
+st_test(unit/base/log USES base PkgConfig::JANSSON)
+target_link_libraries(test_unit_base_dtype PRIVATE m)
