@@ -28,7 +28,7 @@ show() {
 
 if [ "$install" = yes ]; then
     say "Packages"
-    deploy/install-packages.sh build demo
+    deploy/install-packages.sh build test
 fi
 say "Build"
 cmake --preset release >/dev/null

@@ -10,12 +10,13 @@
 #include "gpu/kernels/params.h"
 
 /**
- * What a collective means, apart from how it is run: a list of movements between the ranks' buffers.
- * Everything here is pure. A collective is one file in gpu/collectives/ and one row in
+ * What a collective means, apart from how it is run: a list of movements between the ranks'
+ * buffers. Everything here is pure. A collective is one file in gpu/collectives/ and one row in
  * gpu/collectives/table.c; routes, documentation, planner and tests are derived from the row.
  */
 
-/** How the output's shape follows from the input's, per rank; w is world_size, d0 the first dimension. */
+/** How the output's shape follows from the input's, per rank; w is world_size, d0 the first
+ * dimension. */
 enum gpu_shape_rule {
     GPU_SHAPE_EQUAL,     /**< The same shape. */
     GPU_SHAPE_GATHERED,  /**< Output [w * d0, ...] (or [w, d0, ...]) of an input [d0, ...]. */
@@ -30,17 +31,19 @@ enum gpu_side { GPU_SIDE_ALL, GPU_SIDE_ROOT };
 struct gpu_collective_shape {
     uint32_t world_size;  /**< 1..GPU_KERNEL_RANKS_MAX. */
     uint32_t root;        /**< < world_size; 0 for collectives without one. */
-    uint64_t slice_count; /**< Elements of the smaller side: of all of it for EQUAL, of one slice otherwise. */
-    bool in_place;        /**< Output and input are the same memory (the larger side where sizes differ). */
+    uint64_t slice_count; /**< Elements of the smaller side: of all of it for EQUAL, of one slice
+                             otherwise. */
+    bool
+        in_place; /**< Output and input are the same memory (the larger side where sizes differ). */
 };
 
 /** One row of the collective table. */
 struct gpu_collective {
-    const char *name;   /**< The verb: "all_reduce". */
+    const char *name;    /**< The verb: "all_reduce". */
     const char *summary; /**< One sentence for the documentation. */
     enum gpu_shape_rule rule;
-    bool reduces;       /**< Takes an op. */
-    bool rooted;        /**< Takes a root. */
+    bool reduces;         /**< Takes an op. */
+    bool rooted;          /**< Takes a root. */
     enum gpu_side reads;  /**< Whose input is read. */
     enum gpu_side writes; /**< Whose output is written. */
     /**
@@ -50,8 +53,8 @@ struct gpu_collective {
     uint32_t (*movements)(const struct gpu_collective_shape *shape, uint32_t first, uint32_t max,
                           struct gpu_movement *ret);
     /**
-     * Bus bandwidth is algorithm bandwidth times this (the convention of nccl-tests: bytes of the larger
-     * side over time, times the factor).
+     * Bus bandwidth is algorithm bandwidth times this (the convention of nccl-tests: bytes of the
+     * larger side over time, times the factor).
      */
     double (*bus_factor)(uint32_t world_size);
 };
@@ -70,20 +73,22 @@ struct gpu_plan_input {
     const struct gpu_collective *collective;
     struct gpu_collective_shape shape;
     enum st_dtype dtype;
-    enum st_reduce_op op;   /**< Only if the collective reduces. */
-    uint64_t large_bytes;   /**< Bytes of the larger side on one rank. */
-    uint32_t device_count;  /**< Distinct devices of the group. */
-    bool peer_access;       /**< Every device reaches every other's memory. */
-    bool multicast_input;   /**< Input has a usable multicast mapping. */
+    enum st_reduce_op op;  /**< Only if the collective reduces. */
+    uint64_t large_bytes;  /**< Bytes of the larger side on one rank. */
+    uint32_t device_count; /**< Distinct devices of the group. */
+    bool peer_access;      /**< Every device reaches every other's memory. */
+    bool multicast_input;  /**< Input has a usable multicast mapping. */
     bool multicast_output;
-    bool nvls_allowed;      /**< --nvls=on, so that the planner may pick it unasked. */
-    uint64_t small_traffic_bytes; /**< Launches that move less run on one device: the hand-over costs more. */
+    bool nvls_allowed;            /**< --nvls=on, so that the planner may pick it unasked. */
+    uint64_t small_traffic_bytes; /**< Launches that move less run on one device: the hand-over
+                                     costs more. */
 };
 
 struct gpu_algorithm_run; /* gpu/algorithms/algorithm.h */
 
 /**
- * One row of the algorithm table: one file in gpu/algorithms/ and one row in gpu/algorithms/table.c.
+ * One row of the algorithm table: one file in gpu/algorithms/ and one row in
+ * gpu/algorithms/table.c.
  */
 struct gpu_algorithm {
     const char *name;    /**< "two_shot" */
@@ -97,7 +102,8 @@ struct gpu_algorithm {
     enum st_status (*launch)(struct gpu_algorithm_run *run, struct st_error *err);
 };
 
-extern const struct gpu_algorithm *const gpu_algorithms[]; /**< In order of preference; ends with NULL. */
+extern const struct gpu_algorithm
+    *const gpu_algorithms[]; /**< In order of preference; ends with NULL. */
 const struct gpu_algorithm *gpu_algorithm_find(const char *name);
 
 #endif

@@ -12,8 +12,8 @@
 #include "gpu/collective.h"
 
 /**
- * The devices of this node, the memory on them and the work that runs on it. Nothing above this header
- * sees a driver, an address or a handle; only capabilities, sizes and opaque objects cross.
+ * The devices of this node, the memory on them and the work that runs on it. Nothing above this
+ * header sees a driver, an address or a handle; only capabilities, sizes and opaque objects cross.
  */
 
 /* ---------------------------------------------------------------- the node's devices */
@@ -29,7 +29,7 @@ struct gpu_options {
     uint64_t device_memory_limit;   /**< Per device, most that we take; 0: no limit of ours. */
     enum gpu_nvls_mode nvls;        /**< NCCL_NVLS_ENABLE=0 in the environment makes it OFF. */
     uint32_t nvls_slots;            /**< Multicast objects that we may hold; 0: default 16. */
-    struct st_timers *timers;       /**< For watching work that never completes; outlives the gpu. */
+    struct st_timers *timers; /**< For watching work that never completes; outlives the gpu. */
 };
 
 struct gpu;
@@ -37,7 +37,8 @@ struct gpu;
 /**
  * Open a driver and its devices.
  * Thread: start-up. Blocks: for the driver's initialisation.
- * @retval ST_FAILED_PRECONDITION NO_DRIVER: the chosen driver is not there (AUTO falls back to software).
+ * @retval ST_FAILED_PRECONDITION NO_DRIVER: the chosen driver is not there (AUTO falls back to
+ * software).
  */
 ST_MUST_CHECK enum st_status gpu_open(const struct gpu_options *options, struct gpu **ret_gpu,
                                       struct st_error *err);
@@ -67,7 +68,7 @@ enum gpu_multicast_reason {
 #define X(name, text, meaning) GPU_MULTICAST_##name,
     GPU_MULTICAST_REASONS(X)
 #undef X
-    GPU_MULTICAST_REASON_COUNT
+        GPU_MULTICAST_REASON_COUNT
 };
 /** "" for NONE. */
 const char *gpu_multicast_reason_name(enum gpu_multicast_reason reason);
@@ -85,17 +86,19 @@ struct gpu_device_info {
     uint64_t multicast_granularity_recommended_bytes;
     uint32_t compute_major, compute_minor;
     uint32_t copy_engines;
-    bool multicast;     /**< The attribute. */
+    bool multicast; /**< The attribute. */
     bool posix_fd;
-    bool fabric;        /**< A handle was really created with it. */
+    bool fabric; /**< A handle was really created with it. */
     bool rdma;
 };
 
-/** What changes. Read from counters that the allocation code keeps: never waits for a driver call. */
+/** What changes. Read from counters that the allocation code keeps: never waits for a driver call.
+ */
 struct gpu_device_memory {
     uint64_t free_bytes;        /**< The driver's own figure after our last call that changed it. */
     uint64_t owned_bytes;       /**< What the driver has given us and we still use. */
-    uint64_t quarantined_bytes; /**< Held back: a hung driver call or a foreign library may still use it. */
+    uint64_t quarantined_bytes; /**< Held back: a hung driver call or a foreign library may still
+                                   use it. */
     uint64_t held_by_clients_bytes;
 };
 
@@ -113,11 +116,11 @@ bool gpu_peer_access(const struct gpu *gpu, uint32_t a, uint32_t b);
 
 /** What the node can do. */
 struct gpu_capabilities {
-    const char *driver;    /**< "cuda" or "software", to be shown only. */
-    int driver_version;    /**< As cuDriverGetVersion: 13000. */
+    const char *driver; /**< "cuda" or "software", to be shown only. */
+    int driver_version; /**< As cuDriverGetVersion: 13000. */
     bool kernels_may_wait;
     enum gpu_multicast_reason multicast_reason; /**< NONE: usable on this node in principle. */
-    bool nvls_planned;     /**< --nvls=on: the planner may pick nvls by itself. */
+    bool nvls_planned; /**< --nvls=on: the planner may pick nvls by itself. */
     uint32_t multicast_slots_limit, multicast_slots_used;
     uint64_t small_traffic_bytes; /**< See struct gpu_plan_input. */
     uint64_t cache_bytes;         /**< Last-level cache. */
@@ -134,15 +137,17 @@ struct gpu_multicast_info {
     uint32_t slot;
     bool usable;
     enum gpu_multicast_reason reason;
-    uint32_t bound_count;  /**< Tensor memories bound at this moment. */
+    uint32_t bound_count;    /**< Tensor memories bound at this moment. */
     uint64_t bound_ids[256]; /**< [min(bound_count, 256)] gpu_memory_info.serial of each. */
 };
-/** Copy up to @p max infos, ordered by id. @return how many exist. Thread: any. Blocks: never for the driver. */
+/** Copy up to @p max infos, ordered by id. @return how many exist. Thread: any. Blocks: never for
+ * the driver. */
 uint32_t gpu_multicast_list(const struct gpu *gpu, struct gpu_multicast_info *ret, uint32_t max);
 
 /* ---------------------------------------------------------------- teams and memory */
 
-/** The devices of a group in rank order, with a lane (a stream) on each, slabs and multicast chunks. */
+/** The devices of a group in rank order, with a lane (a stream) on each, slabs and multicast
+ * chunks. */
 struct gpu_team;
 
 /**
@@ -152,7 +157,8 @@ struct gpu_team;
 ST_MUST_CHECK enum st_status gpu_team_create(struct gpu *gpu, const uint32_t *devices,
                                              uint32_t world_size, struct gpu_team **ret_team,
                                              struct st_error *err);
-/** All memory of the team must be destroyed and all work completed. Thread: a worker. NULL: nothing. */
+/** All memory of the team must be destroyed and all work completed. Thread: a worker. NULL:
+ * nothing. */
 void gpu_team_destroy(struct gpu_team *team);
 
 enum gpu_memory_type { GPU_MEMORY_SYMMETRIC, GPU_MEMORY_GLOBAL };
@@ -162,7 +168,7 @@ enum gpu_multicast_mode { GPU_MULTICAST_AUTO, GPU_MULTICAST_REQUIRED, GPU_MULTIC
 struct gpu_memory_spec {
     uint64_t size_bytes; /**< Per rank; 0 is allowed: no memory, every address is 0. */
     enum gpu_memory_type type;
-    bool attachable;     /**< Symmetric only: its own allocation, never a slab. */
+    bool attachable; /**< Symmetric only: its own allocation, never a slab. */
     enum gpu_multicast_mode multicast;
 };
 
@@ -179,10 +185,10 @@ struct gpu_memory_info {
 };
 
 /**
- * Bytes per rank that gpu_memory_create() would allocate, and whether it can ever fit. Pure but for the
- * devices' constants.
- * @retval ST_FAILED_PRECONDITION EXCEEDS_DEVICE_CAPACITY (all ranks of one device counted together), NO_PEER_ACCESS, or
- *         MULTICAST_UNAVAILABLE with the reason in the details.
+ * Bytes per rank that gpu_memory_create() would allocate, and whether it can ever fit. Pure but for
+ * the devices' constants.
+ * @retval ST_FAILED_PRECONDITION EXCEEDS_DEVICE_CAPACITY (all ranks of one device counted
+ * together), NO_PEER_ACCESS, or MULTICAST_UNAVAILABLE with the reason in the details.
  */
 ST_MUST_CHECK enum st_status gpu_memory_check(const struct gpu_team *team,
                                               const struct gpu_memory_spec *spec,
@@ -191,7 +197,8 @@ ST_MUST_CHECK enum st_status gpu_memory_check(const struct gpu_team *team,
 /**
  * Allocate, map, give access, bind multicast where wanted, zero. Rolls back completely on failure.
  * Thread: a worker; calls for one team are serialised inside. Blocks: for driver calls.
- * @retval ST_RESOURCE_EXHAUSTED  GPU_MEMORY_EXHAUSTED (names device and bytes), FD_LIMIT, MAP_LIMIT.
+ * @retval ST_RESOURCE_EXHAUSTED  GPU_MEMORY_EXHAUSTED (names device and bytes), FD_LIMIT,
+ * MAP_LIMIT.
  * @retval ST_FAILED_PRECONDITION as gpu_memory_check().
  * @retval ST_UNAVAILABLE         DEVICE_LOST or DEVICE_DEGRADED.
  */
@@ -199,16 +206,17 @@ ST_MUST_CHECK enum st_status gpu_memory_create(struct gpu_team *team,
                                                const struct gpu_memory_spec *spec,
                                                struct gpu_memory **ret_memory,
                                                struct st_error *err);
-/** Give it back: multicast unmapped and unbound first. No work may use it. Thread: a worker. NULL: nothing. */
+/** Give it back: multicast unmapped and unbound first. No work may use it. Thread: a worker. NULL:
+ * nothing. */
 void gpu_memory_destroy(struct gpu_memory *memory);
 const struct gpu_memory_info *gpu_memory_info(const struct gpu_memory *memory);
 
 /* ---------------------------------------------------------------- work */
 
 /**
- * Called exactly once when the work has ended, also when it could not be started. @p err is NULL on ST_OK.
- * Thread: any, also the submitting one before the submitting call returns; must be short, must not call
- * into gpu/ except from a thread of the caller's own.
+ * Called exactly once when the work has ended, also when it could not be started. @p err is NULL on
+ * ST_OK. Thread: any, also the submitting one before the submitting call returns; must be short,
+ * must not call into gpu/ except from a thread of the caller's own.
  */
 struct gpu_completion {
     void (*done)(void *arg, enum st_status status, const struct st_error *err);
@@ -220,9 +228,11 @@ struct gpu_collective_spec {
     const struct gpu_algorithm *algorithm; /**< One that fits. */
     struct gpu_plan_input plan;
     struct gpu_memory *input, *output;
-    struct gpu_memory *scratch; /**< At least algorithm->scratch_bytes(&plan) per rank, or NULL for 0. */
+    struct gpu_memory
+        *scratch; /**< At least algorithm->scratch_bytes(&plan) per rank, or NULL for 0. */
 };
-/** Fill in the team's part of a plan input: device_count, peer_access, multicast_*, nvls_allowed, small_traffic_bytes. */
+/** Fill in the team's part of a plan input: device_count, peer_access, multicast_*, nvls_allowed,
+ * small_traffic_bytes. */
 void gpu_plan_fill(const struct gpu_team *team, const struct gpu_memory *input,
                    const struct gpu_memory *output, struct gpu_plan_input *plan);
 /** Thread: any. Blocks: never for the result; small work may run inside. */
@@ -242,7 +252,8 @@ struct gpu_fill_spec {
 void gpu_fill_run(struct gpu_team *team, const struct gpu_fill_spec *spec,
                   struct gpu_completion completion);
 
-/** Copy bytes between shards, also of different teams of the node. Ranges were checked by the caller. */
+/** Copy bytes between shards, also of different teams of the node. Ranges were checked by the
+ * caller. */
 struct gpu_copy_spec {
     struct gpu_memory *source, *destination;
     uint32_t source_rank, destination_rank;
@@ -253,8 +264,8 @@ void gpu_copy_run(struct gpu_team *team, const struct gpu_copy_spec *spec,
 
 /* ---------------------------------------------------------------- bytes to and from the host */
 
-/** A pinned host buffer of ST_STAGING_BYTES. NULL when all are out: try after a release. Thread: any. Blocks: never
- *  after the first use of each buffer (then for one driver call). */
+/** A pinned host buffer of ST_STAGING_BYTES. NULL when all are out: try after a release. Thread:
+ * any. Blocks: never after the first use of each buffer (then for one driver call). */
 void *gpu_staging_acquire(struct gpu *gpu);
 void gpu_staging_release(struct gpu *gpu, void *buffer);
 
@@ -274,7 +285,8 @@ struct gpu_transfer_spec {
 void gpu_transfer_run(struct gpu_team *team, const struct gpu_transfer_spec *spec,
                       struct gpu_completion completion);
 
-/** Wait for every lane of the team. Thread: a worker. Blocks: until @p deadline_ns; DEADLINE_EXCEEDED then. */
+/** Wait for every lane of the team. Thread: a worker. Blocks: until @p deadline_ns;
+ * DEADLINE_EXCEEDED then. */
 ST_MUST_CHECK enum st_status gpu_team_quiesce(struct gpu_team *team, uint64_t deadline_ns,
                                               struct st_error *err);
 

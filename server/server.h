@@ -10,19 +10,19 @@
 
 /**
  * The node: names to objects, order, operations. Everything above calls these functions with plain
- * structs; results travel back as refcounted immutable snapshots. No function here waits for a device:
- * what takes time becomes an operation, and a caller that wants to wait is notified.
+ * structs; results travel back as refcounted immutable snapshots. No function here waits for a
+ * device: what takes time becomes an operation, and a caller that wants to wait is notified.
  *
- * Thread: any, unless a function says otherwise. The one lock of the registry is never held across a
- * driver call or a caller's callback.
+ * Thread: any, unless a function says otherwise. The one lock of the registry is never held across
+ * a driver call or a caller's callback.
  */
 struct server;
 
 /** Plain values; text is copied. */
 struct server_options {
-    struct gpu_options gpu;  /**< gpu.timers is filled in by server_create. */
-    const char *node_name;   /**< NULL: the host's name. */
-    bool deterministic;      /**< Default of requests that do not say (--deterministic). */
+    struct gpu_options gpu; /**< gpu.timers is filled in by server_create. */
+    const char *node_name;  /**< NULL: the host's name. */
+    bool deterministic;     /**< Default of requests that do not say (--deterministic). */
 };
 
 ST_MUST_CHECK enum st_status server_create(const struct server_options *options,
@@ -34,7 +34,8 @@ ST_MUST_CHECK enum st_status server_create(const struct server_options *options,
  */
 bool server_destroy(struct server *server, uint64_t deadline_ns);
 
-/** Refuse changes from now on (503 NODE_DRAINING); reads and running operations go on. Idempotent. */
+/** Refuse changes from now on (503 NODE_DRAINING); reads and running operations go on. Idempotent.
+ */
 void server_drain(struct server *server);
 /** Accepted operations and transfers that have not ended. */
 uint32_t server_unfinished(struct server *server);
@@ -47,10 +48,10 @@ enum server_role { SERVER_ROLE_VIEWER, SERVER_ROLE_USER, SERVER_ROLE_OPERATOR };
 
 /** Who asks, and how. Valid for the call. */
 struct server_caller {
-    const char *principal;  /**< "anonymous", "uid:1000", a token's name. */
+    const char *principal; /**< "anonymous", "uid:1000", a token's name. */
     enum server_role role;
     const char *request_id;
-    uint64_t deadline_ns;   /**< Monotonic, from grpc-timeout; ST_DEADLINE_NEVER: none. */
+    uint64_t deadline_ns; /**< Monotonic, from grpc-timeout; ST_DEADLINE_NEVER: none. */
 };
 
 /* ---------------------------------------------------------------- snapshots */
@@ -67,7 +68,8 @@ struct server_snapshot {
     _Atomic(char *) text; /**< Rendered form, or NULL: see server_snapshot_keep_text(). */
 };
 void server_snapshot_release(struct server_snapshot *snapshot); /**< NULL: nothing. */
-/** Offer rendered text (malloc'd). @return the text that stays with the snapshot: @p text or another thread's. */
+/** Offer rendered text (malloc'd). @return the text that stays with the snapshot: @p text or
+ * another thread's. */
 const char *server_snapshot_keep_text(struct server_snapshot *snapshot, char *text);
 
 struct server_label {
@@ -79,11 +81,20 @@ struct server_labels {
     struct server_label *items; /**< [count], sorted by key. */
 };
 
-enum server_state { SERVER_STATE_CREATING, SERVER_STATE_READY, SERVER_STATE_FAILED, SERVER_STATE_DELETING };
+enum server_state {
+    SERVER_STATE_CREATING,
+    SERVER_STATE_READY,
+    SERVER_STATE_FAILED,
+    SERVER_STATE_DELETING
+};
 const char *server_state_name(enum server_state state); /**< "creating", ... */
 bool server_state_parse(const char *text, enum server_state *ret);
 
-enum server_contents_state { SERVER_CONTENTS_VALID, SERVER_CONTENTS_WRITING, SERVER_CONTENTS_UNDEFINED };
+enum server_contents_state {
+    SERVER_CONTENTS_VALID,
+    SERVER_CONTENTS_WRITING,
+    SERVER_CONTENTS_UNDEFINED
+};
 const char *server_contents_state_name(enum server_contents_state state);
 
 struct server_contents {
@@ -105,7 +116,7 @@ struct server_group {
     enum server_state state;
     uint64_t epoch;
     uint32_t world_size;
-    struct server_rank *ranks; /**< [world_size] */
+    struct server_rank *ranks;                  /**< [world_size] */
     enum gpu_multicast_reason multicast_reason; /**< NONE: usable. */
     uint32_t tensors_count;
     struct server_labels labels;
@@ -137,8 +148,8 @@ struct server_tensor {
     uint32_t attachments_count;
     struct server_contents contents; /**< Highest generation; worst state of the shards. */
     uint32_t world_size;
-    struct server_rank *ranks;               /**< [world_size] */
-    struct server_contents *shard_contents;  /**< [world_size] */
+    struct server_rank *ranks;              /**< [world_size] */
+    struct server_contents *shard_contents; /**< [world_size] */
     struct server_labels labels;
     struct server_access access;
 };
@@ -155,7 +166,8 @@ const char *server_operation_state_name(enum server_operation_state state);
 enum server_result_kind { SERVER_RESULT_NONE, SERVER_RESULT_CHECKSUMS, SERVER_RESULT_RESOURCES };
 
 enum server_checksum_algorithm { SERVER_CHECKSUM_CRC32C, SERVER_CHECKSUM_SHA256 };
-const char *server_checksum_name(enum server_checksum_algorithm algorithm); /**< "crc32c", "sha256" */
+const char *
+server_checksum_name(enum server_checksum_algorithm algorithm); /**< "crc32c", "sha256" */
 bool server_checksum_parse(const char *text, enum server_checksum_algorithm *ret);
 
 struct server_checksum {
@@ -167,9 +179,9 @@ struct server_checksum {
 struct server_result {
     enum server_result_kind kind;
     uint32_t count;
-    struct server_checksum *checksums;            /**< [count] of CHECKSUMS */
+    struct server_checksum *checksums; /**< [count] of CHECKSUMS */
     enum server_checksum_algorithm checksum_algorithm;
-    char (*resources)[ST_ID_MAX + 1];             /**< [count] tensor ids of RESOURCES (batches, creates) */
+    char (*resources)[ST_ID_MAX + 1]; /**< [count] tensor ids of RESOURCES (batches, creates) */
 };
 
 struct server_operation_view {
@@ -180,15 +192,15 @@ struct server_operation_view {
     char owner[ST_ID_MAX + 1];
     char request_id[65];
     enum server_operation_state state;
-    const char *algorithm;       /**< Static, or NULL. */
-    char reason[160];            /**< Why the planner chose it, or "". */
+    const char *algorithm; /**< Static, or NULL. */
+    char reason[160];      /**< Why the planner chose it, or "". */
     bool deterministic;
-    bool has_plan;               /**< algorithm, reason and deterministic mean something. */
-    uint64_t bytes;              /**< Of the larger side on one rank. */
+    bool has_plan;  /**< algorithm, reason and deterministic mean something. */
+    uint64_t bytes; /**< Of the larger side on one rank. */
     uint64_t bytes_done, bytes_total;
     uint64_t queued_ns, run_ns;
     double algorithm_bytes_per_second, bus_bytes_per_second; /**< 0: none. */
-    uint64_t generation;         /**< Of the output after success; 0: none. */
+    uint64_t generation; /**< Of the output after success; 0: none. */
     uint64_t epoch;
     uint64_t create_time_ns, start_time_ns, end_time_ns; /**< Realtime; 0: not yet. */
     struct server_result result;
@@ -215,8 +227,10 @@ bool server_device_find(const struct server *server, const char *text, uint32_t 
 
 /** Figures for /metrics; read without waiting for anything but the registry lock. */
 struct server_metrics {
-    uint32_t groups, tensors, operations_queued, operations_running, operations_kept, transfers, waiters;
-    uint64_t operations_total[SERVER_OPERATION_CANCELLED + 1]; /**< Ended, by final state (others 0). */
+    uint32_t groups, tensors, operations_queued, operations_running, operations_kept, transfers,
+        waiters;
+    uint64_t
+        operations_total[SERVER_OPERATION_CANCELLED + 1]; /**< Ended, by final state (others 0). */
     uint64_t collective_bytes_total;
     uint64_t uploaded_bytes_total, downloaded_bytes_total;
 };
@@ -242,25 +256,25 @@ ST_MUST_CHECK enum st_status server_group_get(struct server *server, const char 
                                               struct server_group **ret_group,
                                               struct st_error *err);
 /** @param force delete its tensors too. */
-ST_MUST_CHECK enum st_status server_group_delete(struct server *server,
-                                                 const struct server_caller *caller, const char *id,
-                                                 bool force, struct server_operation **ret_operation,
-                                                 struct st_error *err);
-ST_MUST_CHECK enum st_status server_group_barrier(struct server *server,
-                                                  const struct server_caller *caller, const char *id,
-                                                  struct server_operation **ret_operation,
-                                                  struct st_error *err);
+ST_MUST_CHECK enum st_status
+server_group_delete(struct server *server, const struct server_caller *caller, const char *id,
+                    bool force, struct server_operation **ret_operation, struct st_error *err);
+ST_MUST_CHECK enum st_status
+server_group_barrier(struct server *server, const struct server_caller *caller, const char *id,
+                     struct server_operation **ret_operation, struct st_error *err);
 
 /** What a list shows, in the order of ids (operations: of creation). Empty text: no filter. */
 struct server_list_query {
     const char *after; /**< Id of the last one seen, or "". */
     uint32_t max;      /**< 1..ST_PAGE_SIZE_MAX */
     const char *group; /**< Tensors and operations. */
-    const char *state; /**< As printed by the state's name; checked by the caller against the resource's states. */
+    const char *state; /**< As printed by the state's name; checked by the caller against the
+                          resource's states. */
     uint32_t label_count;
     const struct server_label *labels; /**< All must be equal. */
 };
-/** @param ret [query->max] snapshots, to be released. @return how many; *ret_more: there are others behind. */
+/** @param ret [query->max] snapshots, to be released. @return how many; *ret_more: there are others
+ * behind. */
 uint32_t server_group_list(struct server *server, const struct server_list_query *query,
                            struct server_group **ret, bool *ret_more);
 uint32_t server_tensor_list(struct server *server, const struct server_list_query *query,
@@ -280,7 +294,7 @@ struct server_tensor_create {
     uint32_t strides_rank; /**< Number of strides given; must equal shape.rank. */
     enum gpu_memory_type memory_type;
     enum gpu_multicast_mode multicast;
-    int attachable; /**< -1: the default for the size; 0, 1. */
+    int attachable;              /**< -1: the default for the size; 0, 1. */
     struct server_labels labels; /**< Copied. */
     struct server_access access; /**< Copied. */
 };
@@ -291,35 +305,29 @@ ST_MUST_CHECK enum st_status server_tensor_create(struct server *server,
                                                   struct server_operation **ret_operation,
                                                   struct st_error *err);
 /** All or nothing, one operation. Field paths in errors start with "tensors[i].". */
-ST_MUST_CHECK enum st_status server_tensor_batch_create(struct server *server,
-                                                        const struct server_caller *caller,
-                                                        const struct server_tensor_create *requests,
-                                                        uint32_t count,
-                                                        struct server_operation **ret_operation,
-                                                        struct st_error *err);
+ST_MUST_CHECK enum st_status
+server_tensor_batch_create(struct server *server, const struct server_caller *caller,
+                           const struct server_tensor_create *requests, uint32_t count,
+                           struct server_operation **ret_operation, struct st_error *err);
 ST_MUST_CHECK enum st_status server_tensor_get(struct server *server, const char *id,
                                                struct server_tensor **ret_tensor,
                                                struct st_error *err);
-ST_MUST_CHECK enum st_status server_tensor_delete(struct server *server,
-                                                  const struct server_caller *caller,
-                                                  const char *id, bool force,
-                                                  struct server_operation **ret_operation,
-                                                  struct st_error *err);
-ST_MUST_CHECK enum st_status server_tensor_batch_delete(struct server *server,
-                                                        const struct server_caller *caller,
-                                                        const char (*ids)[ST_ID_MAX + 1],
-                                                        uint32_t count, bool force,
-                                                        struct server_operation **ret_operation,
-                                                        struct st_error *err);
+ST_MUST_CHECK enum st_status
+server_tensor_delete(struct server *server, const struct server_caller *caller, const char *id,
+                     bool force, struct server_operation **ret_operation, struct st_error *err);
+ST_MUST_CHECK enum st_status
+server_tensor_batch_delete(struct server *server, const struct server_caller *caller,
+                           const char (*ids)[ST_ID_MAX + 1], uint32_t count, bool force,
+                           struct server_operation **ret_operation, struct st_error *err);
 
 /** Merge patch of labels and access. A label with an empty value pointer is removed. */
 struct server_tensor_patch {
     uint64_t if_version; /**< 0: any; else ETAG_MISMATCH when it differs. */
     uint32_t set_count, remove_count;
-    const struct server_label *set; /**< [set_count] */
+    const struct server_label *set;             /**< [set_count] */
     const char (*remove)[ST_LABEL_KEY_MAX + 1]; /**< [remove_count] keys */
-    bool clear_labels;              /**< "labels": null */
-    bool has_read, has_write;       /**< Replace the list. */
+    bool clear_labels;                          /**< "labels": null */
+    bool has_read, has_write;                   /**< Replace the list. */
     struct server_access access;
 };
 ST_MUST_CHECK enum st_status server_tensor_patch(struct server *server,
@@ -335,16 +343,16 @@ ST_MUST_CHECK enum st_status server_tensor_patch(struct server *server,
 struct server_collective_request {
     const struct gpu_collective *collective;
     char tensor[ST_ID_MAX + 1];
-    char output[ST_ID_MAX + 1];  /**< "": in place. */
+    char output[ST_ID_MAX + 1]; /**< "": in place. */
     enum st_reduce_op op;
     uint32_t root;
     const struct gpu_algorithm *algorithm; /**< NULL: the planner chooses. */
-    int deterministic;           /**< -1: the server's default; 0, 1. */
-    uint64_t expected_generation; /**< Of the output, or SERVER_GENERATION_ANY. */
+    int deterministic;                     /**< -1: the server's default; 0, 1. */
+    uint64_t expected_generation;          /**< Of the output, or SERVER_GENERATION_ANY. */
 };
 /**
- * Check, plan, take a place in the order of both tensors, and run when it is granted. Small work on an
- * idle group has already run when this returns.
+ * Check, plan, take a place in the order of both tensors, and run when it is granted. Small work on
+ * an idle group has already run when this returns.
  */
 ST_MUST_CHECK enum st_status server_collective(struct server *server,
                                                const struct server_caller *caller,
@@ -355,8 +363,14 @@ ST_MUST_CHECK enum st_status server_collective(struct server *server,
 struct server_fill_request {
     char tensor[ST_ID_MAX + 1];
     enum gpu_fill_pattern pattern;
-    /** The value as the request gave it; fitted to the dtype here. OUT_OF_RANGE_VALUE when it does not fit. */
-    enum server_number { SERVER_NUMBER_DOUBLE, SERVER_NUMBER_INT64, SERVER_NUMBER_UINT64, SERVER_NUMBER_BOOL } number;
+    /** The value as the request gave it; fitted to the dtype here. OUT_OF_RANGE_VALUE when it does
+     * not fit. */
+    enum server_number {
+        SERVER_NUMBER_DOUBLE,
+        SERVER_NUMBER_INT64,
+        SERVER_NUMBER_UINT64,
+        SERVER_NUMBER_BOOL
+    } number;
     double double_value; /**< May be NaN or infinite. */
     int64_t int64_value;
     uint64_t uint64_value;
@@ -401,21 +415,21 @@ struct server_operation_view *server_operation_view(struct server_operation *ope
 
 struct server_waiter;
 /**
- * Be told when the operation has ended or @p deadline_ns has passed, whichever is first: notify(arg)
- * once, from any thread, never inside this call.
- * @param ret_waiter NULL when the operation has ended already (notify is not called); else close it with
- *        server_waiter_close() after notify ran or to give up.
+ * Be told when the operation has ended or @p deadline_ns has passed, whichever is first:
+ * notify(arg) once, from any thread, never inside this call.
+ * @param ret_waiter NULL when the operation has ended already (notify is not called); else close it
+ * with server_waiter_close() after notify ran or to give up.
  * @retval ST_RESOURCE_EXHAUSTED TOO_MANY_OPERATIONS: ST_OPERATION_WAITERS_MAX wait already.
  */
 ST_MUST_CHECK enum st_status server_operation_wait(struct server_operation *operation,
-                                                   uint64_t deadline_ns,
-                                                   void (*notify)(void *arg), void *arg,
-                                                   struct server_waiter **ret_waiter,
+                                                   uint64_t deadline_ns, void (*notify)(void *arg),
+                                                   void *arg, struct server_waiter **ret_waiter,
                                                    struct st_error *err);
 /** After this returns notify does not run. Not from inside notify. NULL: nothing. */
 void server_waiter_close(struct server_waiter *waiter);
 
-/** Queued: cancelled at once. Running: what can be stopped is; outputs become undefined. Ended: OPERATION_DONE. */
+/** Queued: cancelled at once. Running: what can be stopped is; outputs become undefined. Ended:
+ * OPERATION_DONE. */
 ST_MUST_CHECK enum st_status server_operation_cancel(struct server_operation *operation,
                                                      const struct server_caller *caller,
                                                      struct st_error *err);
@@ -423,15 +437,17 @@ ST_MUST_CHECK enum st_status server_operation_cancel(struct server_operation *op
 /* ---------------------------------------------------------------- data bodies */
 
 /**
- * A data body on its way into or out of one shard. It takes its place in the tensor's order when it is
- * opened and holds only its shard. Opening answers TENSOR_BUSY at once while the shard is being written.
- * A transfer belongs to one thread (its connection's); notify comes from any thread and means: look again.
- * Without progress by the caller for ST_TRANSFER_STALL_SECONDS it fails with TRANSFER_STALLED.
+ * A data body on its way into or out of one shard. It takes its place in the tensor's order when it
+ * is opened and holds only its shard. Opening answers TENSOR_BUSY at once while the shard is being
+ * written. A transfer belongs to one thread (its connection's); notify comes from any thread and
+ * means: look again. Without progress by the caller for ST_TRANSFER_STALL_SECONDS it fails with
+ * TRANSFER_STALLED.
  */
 struct server_transfer;
 
 enum server_transfer_state {
-    SERVER_TRANSFER_WAITING, /**< For its place, a staging buffer or the device: notify will come. */
+    SERVER_TRANSFER_WAITING, /**< For its place, a staging buffer or the device: notify will come.
+                              */
     SERVER_TRANSFER_READY,   /**< Upload: takes bytes. Download: has bytes. */
     SERVER_TRANSFER_DONE,    /**< Upload: finished and visible. Download: all bytes were read. */
     SERVER_TRANSFER_FAILED,
@@ -440,43 +456,44 @@ enum server_transfer_state {
 struct server_transfer_request {
     char tensor[ST_ID_MAX + 1];
     uint32_t rank;
-    bool logical;         /**< Row-major logical order (npy, JSON) instead of memory order. */
-    bool has_range;       /**< Else the whole shard. */
+    bool logical;           /**< Row-major logical order (npy, JSON) instead of memory order. */
+    bool has_range;         /**< Else the whole shard. */
     uint64_t offset, bytes; /**< Within the shard; checked. Logical ones are whole elements. */
-    bool allow_undefined; /**< Downloads only. */
+    bool allow_undefined;   /**< Downloads only. */
     uint64_t expected_generation; /**< Uploads; SERVER_GENERATION_ANY. */
 };
 
 /**
- * Open. The tensor's metadata as of acceptance comes with it, so that a reply's head can be written.
+ * Open. The tensor's metadata as of acceptance comes with it, so that a reply's head can be
+ * written.
  * @param ret_tensor a snapshot to release.
  */
-ST_MUST_CHECK enum st_status server_upload_open(struct server *server,
-                                                const struct server_caller *caller,
-                                                const struct server_transfer_request *request,
-                                                void (*notify)(void *arg), void *arg,
-                                                struct server_transfer **ret_transfer,
-                                                struct server_tensor **ret_tensor,
-                                                struct st_error *err);
-ST_MUST_CHECK enum st_status server_download_open(struct server *server,
-                                                  const struct server_caller *caller,
-                                                  const struct server_transfer_request *request,
-                                                  void (*notify)(void *arg), void *arg,
-                                                  struct server_transfer **ret_transfer,
-                                                  struct server_tensor **ret_tensor,
-                                                  struct st_error *err);
+ST_MUST_CHECK enum st_status
+server_upload_open(struct server *server, const struct server_caller *caller,
+                   const struct server_transfer_request *request, void (*notify)(void *arg),
+                   void *arg, struct server_transfer **ret_transfer,
+                   struct server_tensor **ret_tensor, struct st_error *err);
+ST_MUST_CHECK enum st_status
+server_download_open(struct server *server, const struct server_caller *caller,
+                     const struct server_transfer_request *request, void (*notify)(void *arg),
+                     void *arg, struct server_transfer **ret_transfer,
+                     struct server_tensor **ret_tensor, struct st_error *err);
 /** @param err filled when FAILED. */
 enum server_transfer_state server_transfer_state(struct server_transfer *transfer,
                                                  struct st_error *err);
-/** Hand bytes over. @return how many were taken; fewer than @p bytes: wait for notify. Only when READY. */
+/** Hand bytes over. @return how many were taken; fewer than @p bytes: wait for notify. Only when
+ * READY. */
 uint64_t server_upload_write(struct server_transfer *transfer, const void *data, uint64_t bytes);
-/** All bytes are in: DONE follows (notify). Fewer than announced: it fails and the shard is undefined. */
+/** All bytes are in: DONE follows (notify). Fewer than announced: it fails and the shard is
+ * undefined. */
 void server_upload_finish(struct server_transfer *transfer);
 /** Take bytes. @return how many; 0: look at the state. */
 uint64_t server_download_read(struct server_transfer *transfer, void *buffer, uint64_t bytes);
-/** Generation of the shard: after an upload's DONE the new one; of a download the one that is read. */
+/** Generation of the shard: after an upload's DONE the new one; of a download the one that is read.
+ */
 uint64_t server_transfer_generation(const struct server_transfer *transfer);
-/** Close at any time; an unfinished upload makes its shard's contents undefined. After it notify does not run. NULL: nothing. */
+/** Close at any time; an unfinished upload makes its shard's contents undefined. After it notify
+ * does not run. NULL: nothing. */
 void server_transfer_close(struct server_transfer *transfer);
 
 #endif

@@ -6,9 +6,9 @@
 
 /**
  * The types and values of the CUDA Driver API that the driver table uses, for machines without a
- * cuda.h. Names, sizes, offsets and values are NVIDIA's (CUDA Driver API, CUDA 12/13) and must not be
- * changed: tests/lint/cuda_types compares them with a real cuda.h where one is installed. The typedefs
- * are theirs too; nothing else in this program has any.
+ * cuda.h. Names, sizes, offsets and values are NVIDIA's (CUDA Driver API, CUDA 12/13) and must not
+ * be changed: tests/lint/cuda_types compares them with a real cuda.h where one is installed. The
+ * typedefs are theirs too; nothing else in this program has any.
  */
 
 /** Results: name, value. */

@@ -5,9 +5,10 @@
 #include "gpu/driver/cuda_types.h"
 
 /**
- * The driver table: every CUDA Driver API entry point that the server uses, once. Two implementations
- * fill it: libcuda.so.1, opened at run time, and the software driver. All code in gpu/ above this line
- * calls through a `const struct gpu_driver *` and does not know which one it has.
+ * The driver table: every CUDA Driver API entry point that the server uses, once. Two
+ * implementations fill it: libcuda.so.1, opened at run time, and the software driver. All code in
+ * gpu/ above this line calls through a `const struct gpu_driver *` and does not know which one it
+ * has.
  *
  * X(name, (parameters), (arguments)). Signatures: CUDA Driver API reference, CUDA 12/13.
  */
@@ -117,7 +118,8 @@
 
 /** The table. One function pointer a row; none is ever NULL in an opened driver. */
 struct gpu_driver {
-    const char *name; /**< "cuda" or "software": shown by capabilities, never compared above gpu/. */
+    const char
+        *name; /**< "cuda" or "software": shown by capabilities, never compared above gpu/. */
 #define X(call, params, args) CUresult(*call) params;
     GPU_DRIVER_CALLS(X)
 #undef X
@@ -128,7 +130,7 @@ enum gpu_driver_call {
 #define X(call, params, args) GPU_CALL_##call,
     GPU_DRIVER_CALLS(X)
 #undef X
-    GPU_CALL_COUNT
+        GPU_CALL_COUNT
 };
 
 /** "cuMemCreate" and so on. @p call < GPU_CALL_COUNT. Thread: any. */
@@ -137,37 +139,42 @@ const char *gpu_driver_call_name(enum gpu_driver_call call);
 /** Find a call by its name. @return false when there is none. Thread: any. */
 bool gpu_driver_call_find(const char *name, enum gpu_driver_call *ret_call);
 
-/** "CUDA_ERROR_INVALID_VALUE (1)"; static text; "unknown CUresult" for one that is not listed. Thread: any. */
+/** "CUDA_ERROR_INVALID_VALUE (1)"; static text; "unknown CUresult" for one that is not listed.
+ * Thread: any. */
 const char *gpu_driver_result_name(CUresult result);
 
 /**
- * Fault injection, call counting and a call log (gpu/driver/faults.c), in every build. Every call of the
- * wrapped table is counted; one that matches an armed fault answers the fault's code without reaching
- * the driver. One wrapped driver a process.
+ * Fault injection, call counting and a call log (gpu/driver/faults.c), in every build. Every call
+ * of the wrapped table is counted; one that matches an armed fault answers the fault's code without
+ * reaching the driver. One wrapped driver a process.
  *
  * @param inner a complete table; kept.
- * @return the wrapped table. Without a fault or a log a call costs one relaxed add and one load more.
- * Thread: start-up.
+ * @return the wrapped table. Without a fault or a log a call costs one relaxed add and one load
+ * more. Thread: start-up.
  */
 const struct gpu_driver *gpu_faults_wrap(const struct gpu_driver *inner);
 /** Fail the @p nth (1 = the next) call of @p call with @p result. Thread: any. */
 void gpu_faults_arm(enum gpu_driver_call call, uint64_t nth, CUresult result);
 /**
- * Fail the @p nth call from now of any kind but the destructors (release, unmap, unbind, free, destroy,
- * unload), which can fail only when they are named. Thread: any.
+ * Fail the @p nth call from now of any kind but the destructors (release, unmap, unbind, free,
+ * destroy, unload), which can fail only when they are named. Thread: any.
  */
 void gpu_faults_arm_any(uint64_t nth, CUresult result);
-/** Hold the @p nth call of @p call for @p milliseconds before it reaches the driver. Thread: any. */
+/** Hold the @p nth call of @p call for @p milliseconds before it reaches the driver. Thread: any.
+ */
 void gpu_faults_arm_hang(enum gpu_driver_call call, uint64_t nth, uint32_t milliseconds);
-/** Disarm all. @return whether an armed fault or hang had fired since the last disarm. Thread: any. */
+/** Disarm all. @return whether an armed fault or hang had fired since the last disarm. Thread: any.
+ */
 bool gpu_faults_disarm(void);
 /** Calls of @p call since the process began. Thread: any. */
 uint64_t gpu_faults_calls(enum gpu_driver_call call);
 /**
- * Arm what SYMTENSOR_FAULTS says, "cuMemCreate:3=2,cuMulticastBindMem:1=802": call, n-th call from now,
- * CUresult; the call "any" is gpu_faults_arm_any(). Whoever opens a driver passes the variable's value.
+ * Arm what SYMTENSOR_FAULTS says, "cuMemCreate:3=2,cuMulticastBindMem:1=802": call, n-th call from
+ * now, CUresult; the call "any" is gpu_faults_arm_any(). Whoever opens a driver passes the
+ * variable's value.
  * @param text NULL or "" arms nothing.
- * @return false, with nothing armed and a message in @p err, when it is malformed. Thread: start-up.
+ * @return false, with nothing armed and a message in @p err, when it is malformed. Thread:
+ * start-up.
  */
 bool gpu_faults_parse(const char *text, struct st_error *err);
 /** As gpu_faults_parse(), for hangs: "cuMemCreate:2:5000" is call, n-th call, milliseconds. */
@@ -181,8 +188,8 @@ struct gpu_call_record {
     uint32_t handle_types; /**< cuMemCreate: the requested handle types; else 0. */
 };
 /**
- * Have @p log called after every call of the wrapped table, on the calling thread; NULL stops it. It
- * must not call the driver or arm faults. Thread: any, while no call is in flight.
+ * Have @p log called after every call of the wrapped table, on the calling thread; NULL stops it.
+ * It must not call the driver or arm faults. Thread: any, while no call is in flight.
  */
 void gpu_faults_log(void (*log)(void *arg, const struct gpu_call_record *record), void *arg);
 

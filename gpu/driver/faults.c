@@ -56,8 +56,8 @@ static bool faults_match(enum gpu_driver_call call, struct fault *ret_fault)
     pthread_mutex_lock(&faults_lock);
     for (unsigned i = 0; i < faults_count; i++) {
         struct fault *fault = &faults_armed[i];
-        bool matches = fault->call == call ||
-                       (fault->call == FAULTS_ANY && !faults_destructors[call]);
+        bool matches =
+            fault->call == call || (fault->call == FAULTS_ANY && !faults_destructors[call]);
         if (!matches || !fault->left || --fault->left || fires) {
             continue;
         }
@@ -200,8 +200,8 @@ struct faults_syntax {
     uint64_t value_max;
 };
 
-static const struct faults_syntax faults_syntax_results = {
-    "SYMTENSOR_FAULTS", "CALL:NTH=RESULT", '=', false, INT32_MAX};
+static const struct faults_syntax faults_syntax_results = {"SYMTENSOR_FAULTS", "CALL:NTH=RESULT",
+                                                           '=', false, INT32_MAX};
 static const struct faults_syntax faults_syntax_hangs = {
     "SYMTENSOR_SOFTWARE_HANG", "CALL:NTH:MILLISECONDS", ':', true, FAULTS_HANG_MS_MAX};
 

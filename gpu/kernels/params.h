@@ -2,9 +2,10 @@
 #define SYMTENSOR_GPU_KERNELS_PARAMS_H
 
 /**
- * Parameter structs of the kernels, shared by the CUDA sources and their software twins. Plain C with
- * fixed sizes; each fits into the 4 KiB of kernel parameters that every driver accepts. Addresses are
- * device addresses. dtype and op are the values of enum st_dtype and enum st_reduce_op.
+ * Parameter structs of the kernels, shared by the CUDA sources and their software twins. Plain C
+ * with fixed sizes; each fits into the 4 KiB of kernel parameters that every driver accepts.
+ * Addresses are device addresses. dtype and op are the values of enum st_dtype and enum
+ * st_reduce_op.
  */
 
 #include <stdint.h>
@@ -16,14 +17,14 @@
 
 /** What a movement does with the elements it reads. */
 enum gpu_movement_kind {
-    GPU_MOVEMENT_COPY,     /**< One source rank to one rank or all. */
-    GPU_MOVEMENT_REDUCE,   /**< All ranks, folded left to right in rank order, to one rank or all. */
+    GPU_MOVEMENT_COPY,   /**< One source rank to one rank or all. */
+    GPU_MOVEMENT_REDUCE, /**< All ranks, folded left to right in rank order, to one rank or all. */
     GPU_MOVEMENT_EXCHANGE, /**< Swap [source] and [destination], both in the output buffers. */
 };
 
 /**
- * One piece of a collective. Every collective is a list of these (gpu/collective.h), every algorithm
- * a way of running them. Offsets and counts are in elements.
+ * One piece of a collective. Every collective is a list of these (gpu/collective.h), every
+ * algorithm a way of running them. Offsets and counts are in elements.
  *
  * A COPY whose source and destination are the same place (in place) is left out for that rank.
  */
@@ -31,38 +32,41 @@ struct gpu_movement {
     uint64_t source_offset;      /**< In the source rank's (for REDUCE: every rank's) input. */
     uint64_t destination_offset; /**< In the destination rank's (ALL: every rank's) output. */
     uint64_t count;
-    uint16_t source_rank;        /**< GPU_RANK_ALL for REDUCE. */
-    uint16_t destination_rank;   /**< Or GPU_RANK_ALL. */
-    uint16_t kind;               /**< enum gpu_movement_kind. */
+    uint16_t source_rank;      /**< GPU_RANK_ALL for REDUCE. */
+    uint16_t destination_rank; /**< Or GPU_RANK_ALL. */
+    uint16_t kind;             /**< enum gpu_movement_kind. */
     uint16_t reserved;
 };
 
 /**
- * symtensor_move: run part @p part_index of @p part_count of each movement. Parts cut each movement's
- * elements into contiguous pieces whose borders are multiples of 64 elements (the last takes the rest),
- * so that no two parts write the same cache line of an aligned buffer; see gpu_movement_part().
- * All elements that a part reads of an address range are read before that range is written, element by
- * element: running in place is right for every list that gpu_collective gives.
+ * symtensor_move: run part @p part_index of @p part_count of each movement. Parts cut each
+ * movement's elements into contiguous pieces whose borders are multiples of 64 elements (the last
+ * takes the rest), so that no two parts write the same cache line of an aligned buffer; see
+ * gpu_movement_part(). All elements that a part reads of an address range are read before that
+ * range is written, element by element: running in place is right for every list that
+ * gpu_collective gives.
  */
 struct gpu_move_params {
     uint64_t inputs[GPU_KERNEL_RANKS_MAX];  /**< [world_size] address of element 0 of each rank. */
-    uint64_t outputs[GPU_KERNEL_RANKS_MAX]; /**< [world_size]; equal to inputs when in place. 0: not written. */
+    uint64_t outputs[GPU_KERNEL_RANKS_MAX]; /**< [world_size]; equal to inputs when in place. 0: not
+                                               written. */
     struct gpu_movement movements[GPU_KERNEL_MOVEMENTS_MAX];
     uint32_t movement_count;
     uint32_t world_size;
     uint32_t dtype;
-    uint32_t op;        /**< For REDUCE movements. */
+    uint32_t op; /**< For REDUCE movements. */
     uint32_t part_index;
     uint32_t part_count;
-    uint32_t streaming; /**< 1: the whole job exceeds the last-level cache; bypass it when writing. */
+    uint32_t
+        streaming; /**< 1: the whole job exceeds the last-level cache; bypass it when writing. */
     uint32_t reserved;
 };
 
 /**
  * symtensor_multicast: the same movements through multicast addresses. REDUCE reads with
  * multimem.ld_reduce from @p multicast_input; destination ALL writes with multimem.st to
- * @p multicast_output. Single ranks go through inputs/outputs as above. The order of a float sum is the
- * switch's: not deterministic.
+ * @p multicast_output. Single ranks go through inputs/outputs as above. The order of a float sum is
+ * the switch's: not deterministic.
  */
 struct gpu_multicast_params {
     struct gpu_move_params move;
@@ -73,7 +77,8 @@ struct gpu_multicast_params {
 /** What symtensor_fill writes. */
 enum gpu_fill_pattern { GPU_FILL_VALUE, GPU_FILL_RANK, GPU_FILL_IOTA };
 
-/** symtensor_fill: element i (row-major logical index) of one shard. Integers wrap, floats round. */
+/** symtensor_fill: element i (row-major logical index) of one shard. Integers wrap, floats round.
+ */
 struct gpu_fill_params {
     uint64_t address;
     uint64_t element_count;
@@ -82,13 +87,13 @@ struct gpu_fill_params {
     int64_t strides[8];
     uint32_t dims_count;
     uint32_t dtype;
-    uint32_t pattern; /**< enum gpu_fill_pattern. */
+    uint32_t pattern;   /**< enum gpu_fill_pattern. */
     uint32_t row_major; /**< 1: memory order is logical order. */
 };
 
 /**
- * symtensor_permute: copy logical (row-major) elements [first_index, first_index + element_count) of a
- * strided shard to a packed buffer, or back.
+ * symtensor_permute: copy logical (row-major) elements [first_index, first_index + element_count)
+ * of a strided shard to a packed buffer, or back.
  */
 struct gpu_permute_params {
     uint64_t shard;  /**< Address of logical element 0 of the shard (dense permutation). */
@@ -107,7 +112,8 @@ struct gpu_permute_params {
 _Static_assert(sizeof(struct gpu_move_params) <= GPU_KERNEL_PARAMS_MAX, "must fit a launch");
 _Static_assert(sizeof(struct gpu_multicast_params) <= GPU_KERNEL_PARAMS_MAX, "must fit a launch");
 
-/** Elements [*ret_first, *ret_first + *ret_count) of a movement of @p count that belong to a part. */
+/** Elements [*ret_first, *ret_first + *ret_count) of a movement of @p count that belong to a part.
+ */
 static inline void gpu_movement_part(uint64_t count, uint32_t part_index, uint32_t part_count,
                                      uint64_t *ret_first, uint64_t *ret_count)
 {

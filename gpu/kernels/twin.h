@@ -8,8 +8,8 @@
 #include "gpu/kernels/params.h"
 
 /**
- * Software twins of the kernels: the same name, the same parameter struct, the same bits. The software
- * driver finds them in gpu_twins[]; nothing else calls them.
+ * Software twins of the kernels: the same name, the same parameter struct, the same bits. The
+ * software driver finds them in gpu_twins[]; nothing else calls them.
  */
 
 /** One operand of a launch, for the access check. */
@@ -26,28 +26,31 @@ struct gpu_operand {
 /** Members of a multicast address, for twins that go through one. */
 struct gpu_twin_members {
     uint32_t count;
-    void *addresses[GPU_KERNEL_RANKS_MAX]; /**< Host addresses, in the order in which devices were added. */
+    void *addresses[GPU_KERNEL_RANKS_MAX]; /**< Host addresses, in the order in which devices were
+                                              added. */
 };
 
 /** What a running twin may ask of the driver. */
 struct gpu_twin_services {
-    /** Resolve multicast address + bytes to the members' memory; false when it is none. Thread: any. */
+    /** Resolve multicast address + bytes to the members' memory; false when it is none. Thread:
+     * any. */
     bool (*resolve)(void *context, uint64_t address, uint64_t bytes, struct gpu_twin_members *ret);
     void *context;
 };
 
 /** One twin. Each function is pure but for the memory that the operands name. */
 struct gpu_twin {
-    const char *name;       /**< As in the module: "symtensor_move". */
+    const char *name; /**< As in the module: "symtensor_move". */
     size_t params_bytes;
-    /** Bounding ranges of what the launch touches. @return count written to @p ret [GPU_TWIN_OPERANDS_MAX]. */
+    /** Bounding ranges of what the launch touches. @return count written to @p ret
+     * [GPU_TWIN_OPERANDS_MAX]. */
     uint32_t (*operands)(const void *params, struct gpu_operand *ret);
     /** Bytes read + written: the driver's measure of whether a launch is small. */
     uint64_t (*traffic_bytes)(const void *params);
     /**
-     * Number of independent chunks (>= 1) the launch is cut into; any thread may run any chunk, in any
-     * order, at the same time. Derived from the parameters alone, never from the grid. A chunk should
-     * move about 1 MiB, so that two cores share a launch evenly.
+     * Number of independent chunks (>= 1) the launch is cut into; any thread may run any chunk, in
+     * any order, at the same time. Derived from the parameters alone, never from the grid. A chunk
+     * should move about 1 MiB, so that two cores share a launch evenly.
      */
     uint64_t (*chunks)(const void *params);
     void (*run)(const void *params, uint64_t chunk, const struct gpu_twin_services *services);

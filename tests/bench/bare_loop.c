@@ -17,8 +17,13 @@ struct bare_pool {
     const struct bare_variant *variant;
 };
 
-static struct bare_pool pool = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER,
-                                PTHREAD_COND_INITIALIZER,  0, 0, NULL, NULL};
+static struct bare_pool pool = {PTHREAD_MUTEX_INITIALIZER,
+                                PTHREAD_COND_INITIALIZER,
+                                PTHREAD_COND_INITIALIZER,
+                                0,
+                                0,
+                                NULL,
+                                NULL};
 
 __attribute__((target("avx512f"))) static void read_512(const char *from, size_t bytes)
 {

@@ -23,7 +23,10 @@ struct bench_signal {
     bool set;
 };
 
-#define BENCH_SIGNAL_INIT {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false}
+#define BENCH_SIGNAL_INIT                                                                          \
+    {                                                                                              \
+        PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false                                 \
+    }
 
 static void signal_set(void *arg)
 {
@@ -90,8 +93,8 @@ static void finish(struct server_operation *operation, const char **ret_algorith
     }
     struct server_operation_view *view = server_operation_view(operation);
     if (view->state != SERVER_OPERATION_SUCCEEDED) {
-        fprintf(stderr, "bench: %s %s: %s\n", view->verb,
-                server_operation_state_name(view->state), view->error.message);
+        fprintf(stderr, "bench: %s %s: %s\n", view->verb, server_operation_state_name(view->state),
+                view->error.message);
         exit(1);
     }
     if (ret_algorithm) {

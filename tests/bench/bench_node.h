@@ -4,8 +4,9 @@
 #include "server/server.h"
 
 /**
- * A node inside the benchmark's process, driven through server/server.h as the HTTP handlers drive it.
- * Every function ends the program with a message when something fails: a benchmark has no other answer.
+ * A node inside the benchmark's process, driven through server/server.h as the HTTP handlers drive
+ * it. Every function ends the program with a message when something fails: a benchmark has no other
+ * answer.
  */
 
 struct server *bench_node_start(uint32_t devices, uint64_t device_memory_bytes);

@@ -1,8 +1,8 @@
 /*
- * One row of the collectives benchmark on the software driver: our collective and every bare loop in
- * turn, on the same buffers, in one process.
- * usage: collectives_bench COLLECTIVE BYTES RANKS DEVICES REPEATS
- * Prints one JSON object. BYTES are those of the larger side on one rank; float32; sum.
+ * One row of the collectives benchmark on the software driver: our collective and every bare loop
+ * in turn, on the same buffers, in one process. usage: collectives_bench COLLECTIVE BYTES RANKS
+ * DEVICES REPEATS Prints one JSON object. BYTES are those of the larger side on one rank; float32;
+ * sum.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,16 +14,15 @@
 
 #define VARIANTS_MAX 64
 
-/* How a collective maps to tensors: the sizes of its sides and the arrays that a bare loop touches. */
+/* How a collective maps to tensors: the sizes of its sides and the arrays that a bare loop touches.
+ */
 static const struct row {
     const char *name;
     bool input_is_slice, output_is_slice, in_place;
     bool reads_root; /* the bare loop reads one array and writes the others */
 } rows[] = {
-    {"all_reduce", false, false, false, false},
-    {"reduce_scatter", false, true, false, false},
-    {"broadcast", false, false, true, true},
-    {"all_gather", true, false, false, false},
+    {"all_reduce", false, false, false, false}, {"reduce_scatter", false, true, false, false},
+    {"broadcast", false, false, true, true},    {"all_gather", true, false, false, false},
     {"all_to_all", false, false, false, false},
 };
 

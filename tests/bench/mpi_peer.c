@@ -1,7 +1,8 @@
 /*
  * The peers' side of a benchmark row: one collective of an MPI library, timed call by call.
  * usage: mpi_peer COLLECTIVE BYTES REPEATS   (BYTES: the larger side on one rank)
- * Rank 0 prints one line: the time of each call in microseconds (the slowest rank's), then "ok" or "wrong".
+ * Rank 0 prints one line: the time of each call in microseconds (the slowest rank's), then "ok" or
+ * "wrong".
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -10,8 +11,8 @@
 
 struct run {
     int rank, size;
-    int slice;  /* elements of one slice */
-    int count;  /* elements of the larger side */
+    int slice; /* elements of one slice */
+    int count; /* elements of the larger side */
     float *input, *output;
 };
 

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +48,37 @@ static void count(void *arg)
     atomic_fetch_add((atomic_int *)arg, 1);
 }
 
+/** Holds the timer thread, so that a test can arrange timers without being raced. */
+struct gate {
+    struct st_timer timer;
+    sem_t entered;
+    sem_t open;
+};
+
+static void fire_gate(void *arg)
+{
+    struct gate *gate = arg;
+    sem_post(&gate->entered);
+    sem_wait(&gate->open);
+}
+
+static void gate_close(struct gate *gate)
+{
+    *gate = (struct gate){.timer = {0}};
+    sem_init(&gate->entered, 0, 0);
+    sem_init(&gate->open, 0, 0);
+    assert_true(st_timer_start(timers, &gate->timer, 0, fire_gate, gate));
+    sem_wait(&gate->entered);
+}
+
+static void gate_open(struct gate *gate)
+{
+    sem_post(&gate->open);
+    st_timer_stop(timers, &gate->timer);
+    sem_destroy(&gate->entered);
+    sem_destroy(&gate->open);
+}
+
 static void a_timer_fires_once_and_not_early(void **state)
 {
     (void)state;
@@ -65,12 +97,15 @@ static void a_stopped_timer_does_not_fire(void **state)
 {
     (void)state;
     atomic_int fired = 0;
+    struct gate gate;
     struct st_timer timer = {0};
     assert_false(st_timer_stop(timers, &timer));
-    assert_true(st_timer_start(timers, &timer, in_ms(30), count, &fired));
+    gate_close(&gate);
+    assert_true(st_timer_start(timers, &timer, 1, count, &fired));
     assert_true(st_timer_stop(timers, &timer));
     assert_false(st_timer_stop(timers, &timer));
-    usleep(60000);
+    gate_open(&gate);
+    usleep(20000);
     assert_int_equal(atomic_load(&fired), 0);
 }
 
@@ -79,14 +114,17 @@ static void a_started_timer_can_be_moved_both_ways(void **state)
     (void)state;
     atomic_int early = 0;
     atomic_int late = 0;
+    struct gate gate;
     struct st_timer a = {0};
     struct st_timer b = {0};
+    gate_close(&gate);
     assert_true(st_timer_start(timers, &a, in_ms(60000), count, &early));
-    assert_true(st_timer_start(timers, &b, in_ms(30), count, &late));
-    assert_true(st_timer_start(timers, &a, in_ms(20), count, &early));
+    assert_true(st_timer_start(timers, &b, 1, count, &late));
+    assert_true(st_timer_start(timers, &a, 2, count, &early));
     assert_true(st_timer_start(timers, &b, in_ms(60000), count, &late));
+    gate_open(&gate);
     wait_for(&early, 1);
-    usleep(40000);
+    usleep(20000);
     assert_int_equal(atomic_load(&late), 0);
     assert_true(st_timer_stop(timers, &b));
 }
@@ -127,10 +165,11 @@ static void many_timers_fire_in_the_order_of_their_deadlines(void **state)
 {
     (void)state;
     srand48(5);
-    uint64_t base = in_ms(300);
+    struct gate gate;
+    gate_close(&gate);
     for (int round = 0; round < 2; round++) { /* the second round moves every timer */
         for (int i = 0; i < MANY; i++) {
-            many[i].deadline_ns = base + (uint64_t)(lrand48() % 100000000);
+            many[i].deadline_ns = 1 + (uint64_t)(lrand48() % 100000000);
             assert_true(st_timer_start(timers, &many[i].timer, many[i].deadline_ns, fire_numbered,
                                        &many[i]));
         }
@@ -139,6 +178,7 @@ static void many_timers_fire_in_the_order_of_their_deadlines(void **state)
     for (int i = 0; i < MANY; i += 3, stopped++) {
         assert_true(st_timer_stop(timers, &many[i].timer));
     }
+    gate_open(&gate);
     wait_for(&many_fired, MANY - stopped);
     usleep(5000);
     assert_int_equal(atomic_load(&many_out_of_order), 0);
@@ -253,19 +293,30 @@ static long timer_thread_sleeps(void)
     return sleeps;
 }
 
+/** As timer_thread_sleeps(), once the thread has gone to sleep after what was just asked of it. */
+static long settled_sleeps(void)
+{
+    long before = -1;
+    long now = timer_thread_sleeps();
+    while (now != before) {
+        usleep(50000);
+        before = now;
+        now = timer_thread_sleeps();
+    }
+    return now;
+}
+
 static void nothing_wakes_the_thread_while_no_deadline_comes(void **state)
 {
     (void)state;
     atomic_int fired = 0;
     struct st_timer distant = {0};
     struct st_timer more_distant = {0};
-    usleep(20000);
-    long before = timer_thread_sleeps();
+    long before = settled_sleeps();
     usleep(300000);
     assert_int_equal(timer_thread_sleeps(), before); /* no timer at all */
     assert_true(st_timer_start(timers, &distant, in_ms(60000), count, &fired));
-    usleep(20000);
-    before = timer_thread_sleeps();
+    before = settled_sleeps();
     assert_true(st_timer_start(timers, &more_distant, in_ms(70000), count, &fired));
     usleep(300000);
     assert_int_equal(timer_thread_sleeps(), before); /* none that is due */

@@ -1,0 +1,211 @@
+#ifndef SYMTENSOR_API_HTTP_EXCHANGE_H
+#define SYMTENSOR_API_HTTP_EXCHANGE_H
+
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "api/http/front.h"
+#include "api/http/router.h"
+#include "api/request.h"
+#include "base/timer.h"
+
+/**
+ * Inside api/http/: what belongs to a front, a listener, a connection and the request on it. Handlers see
+ * none of this.
+ *
+ * Threads: each listener has one thread of libmicrohttpd; everything of a connection belongs to it, but for the
+ * fields that `lock` guards and the atomics. Locks: http_listener.lock before http_connection.lock, and that one
+ * before the library's own.
+ */
+
+#define HTTP_LISTENERS_MAX 3
+#define HTTP_HOSTS_MAX 32
+#define HTTP_REPLY_HEADERS_MAX 10
+#define HTTP_REQUEST_ID_MAX 64
+#define HTTP_TARGET_INLINE 256
+
+enum http_listener_kind { HTTP_LISTENER_UNIX, HTTP_LISTENER_TCP, HTTP_LISTENER_HEALTH };
+
+/** A socket of ours in the file system, so that it can be removed again. */
+struct http_unix_place {
+    char path[108]; /**< "": none. */
+    int lock_fd;    /**< Of "<path>.lock"; -1: none. */
+    dev_t device;   /**< Of the socket that we made. */
+    ino_t inode;
+};
+
+struct http_listener {
+    struct http_front *front;
+    enum http_listener_kind kind;
+    char address[160]; /**< For people: "unix:/run/...", "127.0.0.1:7411". */
+    int fd;            /**< Listening socket; -1: none. */
+    struct http_unix_place place;
+    gid_t group; /**< Of the Unix socket: its members are users. */
+    struct MHD_Daemon *daemon;
+    pthread_mutex_t lock;                /**< Guards the list. */
+    struct http_connection *connections; /**< All that are open. */
+};
+
+struct http_host {
+    const char *text; /**< Without port, without brackets. */
+    size_t length;
+};
+
+struct http_front {
+    struct server *server;
+    struct st_timers *timers;
+    struct http_router *router;
+    char incarnation[ST_UID_BYTES];
+    struct http_host hosts[HTTP_HOSTS_MAX];
+    uint32_t host_count;
+    char *host_text; /**< What hosts[] points into, beside the options. */
+    struct http_listener listeners[HTTP_LISTENERS_MAX];
+    uint32_t listener_count;
+    uint64_t request_id_seed;
+    _Atomic uint64_t request_id_next;
+    _Atomic bool stopping; /**< Nothing may be suspended any more. */
+    _Atomic uint32_t connections;
+    _Atomic uint32_t requests_active;
+    _Atomic uint64_t rejected[ST_REASON_COUNT];
+    _Atomic uint64_t cut_head, cut_body, aborted;
+};
+void http_front_metrics(const struct http_front *front, struct http_front_metrics *ret);
+
+/** Where a request stands. */
+enum http_phase {
+    HTTP_PHASE_IDLE, /**< No request. */
+    HTTP_PHASE_HEAD, /**< Its first line was seen. */
+    HTTP_PHASE_BODY, /**< Its head was accepted, or refused with the refusal still to be sent. */
+    HTTP_PHASE_RUN,  /**< It is complete and its handler has run. */
+    HTTP_PHASE_SENT, /**< A reply was queued. */
+};
+
+/** Headers that the checks look at, gathered in one pass. */
+struct http_head {
+    const char *host, *origin, *content_type, *transfer_encoding, *content_length, *timeout,
+        *request_id, *expect;
+    uint32_t host_count, origin_count, content_type_count, transfer_encoding_count,
+        content_length_count, timeout_count, request_id_count, expect_count;
+};
+
+struct http_reply_header {
+    const char *name;
+    const char *value; /**< In the arena. */
+};
+
+/** One request. Lives in its connection and is used again for the next one. */
+struct http_exchange {
+    struct api_request request; /**< First: a handler's request is its exchange. */
+    struct http_connection *connection;
+    enum http_phase phase;
+    struct http_route_entry *entry;
+    uint64_t start_ns;
+    char *path; /**< Copy of the target, cut at "?"; NULL: no memory. */
+    size_t path_length;
+    char *query; /**< Or NULL. */
+    char target[HTTP_TARGET_INLINE];
+    char request_id[HTTP_REQUEST_ID_MAX + 1];
+    struct http_head head;
+    bool has_body;
+    bool discard; /**< The body is read and thrown away; the reply waits for its end. */
+    bool must_close;
+    uint64_t body_bytes; /**< Received. */
+    uint64_t body_calls;
+    char *body; /**< JSON: what was received. */
+    size_t body_capacity;
+
+    const struct api_receiver *receiver;
+    bool receiver_finished; /**< finish() was called. */
+    enum st_status (*again)(struct api_request *request, struct st_error *err);
+    void (*on_end)(struct api_request *request);
+    ssize_t (*stream_read)(struct api_request *request, char *buffer, size_t size);
+
+    struct server_operation *operation; /**< Waited for. */
+    struct server_waiter *waiter;
+    uint64_t wait_deadline_ns;
+    enum st_status (*wait_done)(struct api_request *request, struct server_operation_view **view,
+                                struct st_error *err);
+
+    struct MHD_Response *response; /**< The reply, not yet queued. */
+    unsigned code;
+    struct http_reply_header headers[HTTP_REPLY_HEADERS_MAX];
+    uint32_t header_count;
+    bool failed; /**< error says why. */
+    struct st_error error;
+};
+
+struct http_connection {
+    struct http_listener *listener;
+    struct http_connection *next, *previous; /**< Guarded by the listener's lock. */
+    struct MHD_Connection *mhd;
+    int fd;
+    char principal[40];
+    enum server_role role;
+    bool foreign;           /**< This user may not use the socket. */
+    struct st_timer timer;  /**< The watchdog's. */
+    _Atomic uint64_t deadline_ns; /**< When it is cut; ST_DEADLINE_NEVER: not now. */
+    _Atomic bool in_body;   /**< What the deadline is for, to be counted. */
+    pthread_mutex_t lock;   /**< Guards the two below. */
+    bool suspended;
+    bool notified; /**< Since the last look. */
+    struct http_exchange exchange;
+};
+
+/* ---- connection.c */
+void http_connection_notify_mhd(void *cls, struct MHD_Connection *mhd, void **socket_context,
+                                enum MHD_ConnectionNotificationCode code);
+/** Cut the connection if its present phase is not over at @p deadline_ns. */
+void http_connection_set_deadline(struct http_connection *connection, uint64_t deadline_ns,
+                                  bool in_body);
+/** Forget notifications up to now. */
+void http_connection_look(struct http_connection *connection);
+/** Suspend, unless something was notified since the last look or the front stops. @return whether suspended. */
+bool http_connection_suspend(struct http_connection *connection);
+
+/* ---- head.c: what is refused before a body is read */
+ST_MUST_CHECK enum st_status http_head_check(struct http_exchange *exchange, const char *method,
+                                             struct st_error *err);
+
+/* ---- reply.c */
+/** Make the reply of a failure the exchange's. */
+void http_reply_error(struct http_exchange *exchange, const struct st_error *error);
+/** Queue the reply. */
+enum MHD_Result http_reply_queue(struct http_exchange *exchange);
+/** Forget a reply that was not queued. */
+void http_reply_drop(struct http_exchange *exchange);
+
+/* ---- exchange.c */
+void *http_exchange_uri_mhd(void *cls, const char *uri, struct MHD_Connection *mhd);
+enum MHD_Result http_exchange_handle_mhd(void *cls, struct MHD_Connection *mhd, const char *url,
+                                         const char *method, const char *version,
+                                         const char *upload, size_t *upload_bytes,
+                                         void **request_context);
+void http_exchange_completed_mhd(void *cls, struct MHD_Connection *mhd, void **request_context,
+                                 enum MHD_RequestTerminationCode code);
+
+/* ---- wait.c */
+/** Give back what api_request_wait_operation() holds. */
+void http_wait_done(struct http_exchange *exchange);
+
+/* ---- place.c, listener.c */
+ST_MUST_CHECK enum st_status http_place_open(const char *path, struct http_unix_place *ret_place,
+                                             int *ret_fd, struct st_error *err);
+void http_place_close(struct http_unix_place *place);
+/** The default path, where it can be used: see the documentation of --unix-socket. */
+ST_MUST_CHECK enum st_status http_place_default(char path[static 108], struct st_error *err);
+ST_MUST_CHECK enum st_status http_tcp_open(const char *option, const char *address, int *ret_fd,
+                                           struct st_error *err);
+ST_MUST_CHECK enum st_status http_listener_start(struct http_listener *listener,
+                                                 struct st_error *err);
+
+/* ---- host.c */
+/** Host part of "host", "host:port", "[v6]:port"; false when it is none of these. */
+bool http_host_split(const char *text, struct http_host *ret_host);
+bool http_host_allowed(const struct http_front *front, const char *host);
+bool http_origin_allowed(const struct http_front *front, const char *origin);
+
+#endif

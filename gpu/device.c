@@ -1,0 +1,489 @@
+#include "gpu/device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define DEVICE_THREADS 512u               /* of a block */
+#define DEVICE_BLOCK_TRAFFIC (64u * 1024u) /* bytes that make a block worth having */
+#define DEVICE_BLOCKS_PER_PROCESSOR 4u
+
+/* ---------------------------------------------------------------- asking */
+
+/** An attribute, or 0 when the driver does not know it: an older driver has fewer. */
+static int device_attribute(const struct gpu_device *device, CUdevice_attribute attribute)
+{
+    int value = 0;
+    CUresult result = device->gpu->driver->cuDeviceGetAttribute(&value, attribute, device->device);
+    return result == CUDA_SUCCESS ? value : 0;
+}
+
+static void device_format_uuid(const CUuuid *uuid, char text[static ST_UID_BYTES])
+{
+    size_t at = 0;
+    for (size_t i = 0; i < sizeof(uuid->bytes); i++) {
+        const char *dash = i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "";
+        at += (size_t)snprintf(text + at, ST_UID_BYTES - at, "%s%02x", dash,
+                               (unsigned char)uuid->bytes[i]);
+    }
+}
+
+/** Name, uuid, total memory: what every driver must know. */
+static enum st_status device_identify(struct gpu_device *device, struct st_error *err)
+{
+    const struct gpu_driver *driver = device->gpu->driver;
+    struct gpu_device_info *info = &device->info;
+    CUuuid uuid;
+    size_t total = 0;
+    CUresult result = driver->cuDeviceGet(&device->device, (int)info->ordinal);
+    if (result != CUDA_SUCCESS) {
+        return gpu_result_fail(device, GPU_CALL_cuDeviceGet, result, err);
+    }
+    result = driver->cuDeviceGetName(info->model, (int)sizeof(info->model), device->device);
+    if (result != CUDA_SUCCESS) {
+        return gpu_result_fail(device, GPU_CALL_cuDeviceGetName, result, err);
+    }
+    info->model[sizeof(info->model) - 1] = '\0';
+    result = driver->cuDeviceGetUuid(&uuid, device->device);
+    if (result != CUDA_SUCCESS) {
+        return gpu_result_fail(device, GPU_CALL_cuDeviceGetUuid, result, err);
+    }
+    device_format_uuid(&uuid, info->uuid);
+    result = driver->cuDeviceTotalMem(&total, device->device);
+    if (result != CUDA_SUCCESS) {
+        return gpu_result_fail(device, GPU_CALL_cuDeviceTotalMem, result, err);
+    }
+    uint64_t limit = device->gpu->options.device_memory_limit;
+    info->total_bytes = total;
+    info->limit_bytes = limit && limit < total ? limit : total;
+    return ST_OK;
+}
+
+static enum st_status device_read_attributes(struct gpu_device *device, struct st_error *err)
+{
+    struct gpu_device_info *info = &device->info;
+    if (!device_attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)) {
+        return st_fail(err, ST_REASON_NO_DRIVER, NULL,
+                       "device %u (%s) has no virtual memory management", info->ordinal,
+                       info->model);
+    }
+    info->compute_major =
+        (uint32_t)device_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+    info->compute_minor =
+        (uint32_t)device_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+    info->copy_engines = (uint32_t)device_attribute(device, CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT);
+    info->multicast = device_attribute(device, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED) != 0;
+    info->posix_fd =
+        device_attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) !=
+        0;
+    info->fabric = device_attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED) != 0;
+    info->rdma =
+        device_attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0;
+    uint32_t processors =
+        (uint32_t)device_attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    device->blocks_max = (processors ? processors : 1) * DEVICE_BLOCKS_PER_PROCESSOR;
+    return ST_OK;
+}
+
+/* ---------------------------------------------------------------- opening */
+
+static enum st_status device_ask_granularity(struct gpu_device *device, enum gpu_memory_type type,
+                                             struct st_error *err)
+{
+    const struct gpu_driver *driver = device->gpu->driver;
+    CUmemAllocationProp prop;
+    gpu_device_allocation_prop(device, type, &prop);
+    size_t minimum = 0, recommended = 0;
+    CUresult result = driver->cuMemGetAllocationGranularity(&minimum, &prop,
+                                                            CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    if (result == CUDA_SUCCESS) {
+        result = driver->cuMemGetAllocationGranularity(&recommended, &prop,
+                                                       CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+    }
+    if (result != CUDA_SUCCESS) {
+        return gpu_result_fail(device, GPU_CALL_cuMemGetAllocationGranularity, result, err);
+    }
+    device->granularity[type] = (struct gpu_granularity){minimum, recommended};
+    return ST_OK;
+}
+
+/** The fabric attribute is no proof: without a channel device cuMemCreate answers 800 or 801. */
+static void device_try_fabric(struct gpu_device *device)
+{
+    const struct gpu_driver *driver = device->gpu->driver;
+    size_t bytes = 0;
+    CUmemAllocationProp prop;
+    CUmemGenericAllocationHandle handle;
+    if (!device->info.fabric) {
+        return;
+    }
+    gpu_device_allocation_prop(device, GPU_MEMORY_SYMMETRIC, &prop);
+    device->info.fabric =
+        driver->cuMemGetAllocationGranularity(&bytes, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ==
+            CUDA_SUCCESS &&
+        driver->cuMemCreate(&handle, bytes, &prop, 0) == CUDA_SUCCESS;
+    if (device->info.fabric) {
+        driver->cuMemRelease(handle);
+    }
+}
+
+/** A driver that can load no kernels still copies; whoever needs one is told then. */
+static void device_load_kernels(struct gpu_device *device)
+{
+    static const char *const symbols[GPU_KERNEL_COUNT] = {
+#define X(name, symbol) symbol,
+        GPU_KERNELS(X)
+#undef X
+    };
+    const struct gpu_driver *driver = device->gpu->driver;
+    if (driver->cuModuleLoadData(&device->module, device->gpu->backend->kernel_image) !=
+        CUDA_SUCCESS) {
+        device->module = NULL;
+        return;
+    }
+    device->kernels = true;
+    for (size_t i = 0; i < GPU_KERNEL_COUNT; i++) {
+        device->kernels &= driver->cuModuleGetFunction(&device->functions[i], device->module,
+                                                       symbols[i]) == CUDA_SUCCESS;
+    }
+}
+
+static enum st_status device_open_context(struct gpu_device *device, struct st_error *err)
+{
+    const struct gpu_driver *driver = device->gpu->driver;
+    CUresult result = driver->cuDevicePrimaryCtxRetain(&device->context, device->device);
+    if (result != CUDA_SUCCESS) {
+        device->context = NULL;
+        return gpu_result_fail(device, GPU_CALL_cuDevicePrimaryCtxRetain, result, err);
+    }
+    enum st_status status = gpu_device_enter(device, err);
+    if (status != ST_OK) {
+        return status;
+    }
+    result = driver->cuStreamCreateWithPriority(&device->service, CU_STREAM_NON_BLOCKING, 0);
+    if (result != CUDA_SUCCESS) {
+        device->service = NULL;
+        return gpu_result_fail(device, GPU_CALL_cuStreamCreateWithPriority, result, err);
+    }
+    device_load_kernels(device);
+    return ST_OK;
+}
+
+static enum st_status device_open(struct gpu_device *device, struct st_error *err)
+{
+    atomic_store(&device->reason, "");
+    enum st_status status = device_identify(device, err);
+    status = status == ST_OK ? device_read_attributes(device, err) : status;
+    status = status == ST_OK ? device_open_context(device, err) : status;
+    if (status != ST_OK) {
+        return status;
+    }
+    device_try_fabric(device);
+    status = device_ask_granularity(device, GPU_MEMORY_SYMMETRIC, err);
+    status = status == ST_OK ? device_ask_granularity(device, GPU_MEMORY_GLOBAL, err) : status;
+    if (status != ST_OK) {
+        return status;
+    }
+    device->info.granularity_minimum_bytes = device->granularity[GPU_MEMORY_SYMMETRIC].minimum_bytes;
+    device->info.granularity_recommended_bytes =
+        device->granularity[GPU_MEMORY_SYMMETRIC].recommended_bytes;
+    gpu_device_refresh_free(device);
+    return ST_OK;
+}
+
+/** What multicast objects over this device and another would need; 0 when nothing says so. */
+static void device_ask_multicast_granularity(struct gpu_device *device)
+{
+    const struct gpu_driver *driver = device->gpu->driver;
+    if (!device->info.multicast) {
+        return;
+    }
+    const CUmulticastObjectProp prop = {
+        .numDevices = 2,
+        .size = device->info.granularity_minimum_bytes,
+        .handleTypes = device->info.posix_fd ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0,
+    };
+    size_t minimum = 0, recommended = 0;
+    bool known = driver->cuMulticastGetGranularity(&minimum, &prop,
+                                                   CU_MULTICAST_GRANULARITY_MINIMUM) ==
+                     CUDA_SUCCESS &&
+                 driver->cuMulticastGetGranularity(&recommended, &prop,
+                                                   CU_MULTICAST_GRANULARITY_RECOMMENDED) ==
+                     CUDA_SUCCESS;
+    device->info.multicast = known;
+    device->info.multicast_granularity_minimum_bytes = known ? minimum : 0;
+    device->info.multicast_granularity_recommended_bytes = known ? recommended : 0;
+}
+
+static enum st_status devices_read_peers(struct gpu *gpu, struct st_error *err)
+{
+    for (uint32_t a = 0; a < gpu->device_count; a++) {
+        struct gpu_device *device = &gpu->devices[a];
+        device->peers = 1ull << a;
+        for (uint32_t b = 0; b < gpu->device_count; b++) {
+            int can = 0;
+            CUresult result = a == b ? CUDA_SUCCESS
+                                     : gpu->driver->cuDeviceCanAccessPeer(
+                                           &can, device->device, gpu->devices[b].device);
+            if (result != CUDA_SUCCESS) {
+                return gpu_result_fail(device, GPU_CALL_cuDeviceCanAccessPeer, result, err);
+            }
+            device->peers |= (uint64_t)(can != 0) << b;
+        }
+    }
+    return ST_OK;
+}
+
+enum st_status gpu_devices_open(struct gpu *gpu, struct st_error *err)
+{
+    int count = 0;
+    CUresult result = gpu->driver->cuDeviceGetCount(&count);
+    if (result != CUDA_SUCCESS) {
+        return gpu_result_fail(NULL, GPU_CALL_cuDeviceGetCount, result, err);
+    }
+    if (count < 1) {
+        return st_fail(err, ST_REASON_NO_DRIVER, "driver", "the %s driver has no device",
+                       gpu->driver->name);
+    }
+    gpu->device_count = count < ST_DEVICES_MAX ? (uint32_t)count : ST_DEVICES_MAX;
+    for (uint32_t i = 0; i < gpu->device_count; i++) {
+        gpu->devices[i].gpu = gpu;
+        gpu->devices[i].info.ordinal = i;
+        enum st_status status = device_open(&gpu->devices[i], err);
+        if (status != ST_OK) {
+            return status;
+        }
+        device_ask_multicast_granularity(&gpu->devices[i]);
+    }
+    int cache = device_attribute(&gpu->devices[0], CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
+    gpu->cache_bytes = cache > 0 ? (uint64_t)cache : 0;
+    return devices_read_peers(gpu, err);
+}
+
+void gpu_devices_close(struct gpu *gpu)
+{
+    for (uint32_t i = 0; i < gpu->device_count; i++) {
+        struct gpu_device *device = &gpu->devices[i];
+        if (!device->context) {
+            continue;
+        }
+        gpu_device_enter_teardown(device);
+        if (device->service) {
+            gpu->driver->cuStreamDestroy(device->service);
+        }
+        if (device->module) {
+            gpu->driver->cuModuleUnload(device->module);
+        }
+        gpu->driver->cuCtxSetCurrent(NULL);
+        gpu->driver->cuDevicePrimaryCtxRelease(device->device);
+    }
+}
+
+/* ---------------------------------------------------------------- use */
+
+void gpu_device_allocation_prop(const struct gpu_device *device, enum gpu_memory_type type,
+                                CUmemAllocationProp *ret_prop)
+{
+    const struct gpu_device_info *info = &device->info;
+    unsigned handle_types = 0;
+    if (type == GPU_MEMORY_SYMMETRIC) {
+        handle_types = (info->posix_fd ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0u) |
+                       (info->fabric ? CU_MEM_HANDLE_TYPE_FABRIC : 0u);
+    }
+    *ret_prop = (CUmemAllocationProp){
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = (CUmemAllocationHandleType)handle_types,
+        .location = {CU_MEM_LOCATION_TYPE_DEVICE, (int)info->ordinal},
+        .allocFlags = {.gpuDirectRDMACapable = info->rdma},
+    };
+}
+
+enum st_status gpu_device_enter(struct gpu_device *device, struct st_error *err)
+{
+    CUresult result = device->gpu->driver->cuCtxSetCurrent(device->context);
+    if (result != CUDA_SUCCESS) {
+        return gpu_result_fail(device, GPU_CALL_cuCtxSetCurrent, result, err);
+    }
+    return ST_OK;
+}
+
+void gpu_device_enter_teardown(struct gpu_device *device)
+{
+    struct st_error unused;
+    /* A second try, since what follows can run in no other context. */
+    if (gpu_device_enter(device, &unused) != ST_OK) {
+        device->gpu->driver->cuCtxSetCurrent(device->context);
+    }
+}
+
+void gpu_device_refresh_free(struct gpu_device *device)
+{
+    struct st_error unused;
+    size_t free_bytes = 0, total = 0;
+    if (gpu_device_enter(device, &unused) == ST_OK &&
+        device->gpu->driver->cuMemGetInfo(&free_bytes, &total) == CUDA_SUCCESS) {
+        atomic_store(&device->free_bytes, free_bytes);
+    }
+}
+
+enum st_status gpu_device_launch(struct gpu_device *device, CUstream stream, enum gpu_kernel kernel,
+                                 void *params, uint64_t traffic_bytes, struct st_error *err)
+{
+    if (!device->kernels) {
+        return st_fail(err, ST_REASON_NO_KERNELS, NULL,
+                       "device %u: driver %d loads none of the kernels of this build",
+                       device->info.ordinal, device->gpu->driver_version);
+    }
+    uint64_t wanted = traffic_bytes / DEVICE_BLOCK_TRAFFIC + 1;
+    unsigned blocks = wanted < device->blocks_max ? (unsigned)wanted : device->blocks_max;
+    void *arguments[] = {params};
+    CUresult result = device->gpu->driver->cuLaunchKernel(device->functions[kernel], blocks, 1, 1,
+                                                          DEVICE_THREADS, 1, 1, 0, stream,
+                                                          arguments, NULL);
+    if (result != CUDA_SUCCESS) {
+        return gpu_result_fail(device, GPU_CALL_cuLaunchKernel, result, err);
+    }
+    return ST_OK;
+}
+
+enum st_status gpu_device_zero(struct gpu_device *device, uint64_t address, uint64_t bytes,
+                               struct st_error *err)
+{
+    CUresult result = device->gpu->driver->cuMemsetD8Async(address, 0, bytes, device->service);
+    if (result != CUDA_SUCCESS) {
+        return gpu_result_fail(device, GPU_CALL_cuMemsetD8Async, result, err);
+    }
+    return ST_OK;
+}
+
+enum st_status gpu_device_settle(struct gpu_device *device, struct st_error *err)
+{
+    enum st_status status = gpu_device_enter(device, err);
+    if (status != ST_OK) {
+        return status;
+    }
+    CUresult result = device->gpu->driver->cuStreamSynchronize(device->service);
+    if (result != CUDA_SUCCESS) {
+        return gpu_result_fail(device, GPU_CALL_cuStreamSynchronize, result, err);
+    }
+    return ST_OK;
+}
+
+/* ---------------------------------------------------------------- accounting */
+
+enum st_status gpu_device_take_bytes(struct gpu_device *device, uint64_t bytes,
+                                     struct st_error *err)
+{
+    uint64_t limit = device->info.limit_bytes;
+    uint64_t owned = atomic_load(&device->owned_bytes);
+    do {
+        uint64_t taken = owned + atomic_load(&device->quarantined_bytes);
+        if (taken > limit || bytes > limit - taken) {
+            st_fail(err, ST_REASON_GPU_MEMORY_EXHAUSTED, NULL,
+                    "device %u: no room for %llu bytes, %llu of %llu are in use",
+                    device->info.ordinal, (unsigned long long)bytes, (unsigned long long)taken,
+                    (unsigned long long)limit);
+            st_error_add_detail(err, "device", "%u", device->info.ordinal);
+            st_error_add_detail(err, "bytes", "%llu", (unsigned long long)bytes);
+            return ST_RESOURCE_EXHAUSTED;
+        }
+    } while (!atomic_compare_exchange_weak(&device->owned_bytes, &owned, owned + bytes));
+    atomic_fetch_add(&device->pending_bytes, bytes);
+    return ST_OK;
+}
+
+void gpu_device_give_bytes(struct gpu_device *device, uint64_t bytes)
+{
+    atomic_fetch_sub(&device->owned_bytes, bytes);
+}
+
+void gpu_device_quarantine(struct gpu_device *device, uint64_t bytes)
+{
+    atomic_fetch_add(&device->quarantined_bytes, bytes);
+}
+
+void gpu_device_unquarantine(struct gpu_device *device, uint64_t bytes)
+{
+    atomic_fetch_sub(&device->quarantined_bytes, bytes);
+}
+
+/* ---------------------------------------------------------------- state */
+
+/** Raise the state; what is lost does not become merely degraded. */
+static void device_raise(struct gpu_device *device, enum gpu_device_state state, const char *reason)
+{
+    int before = atomic_load(&device->state);
+    do {
+        if (before >= (int)state) {
+            return;
+        }
+    } while (!atomic_compare_exchange_weak(&device->state, &before, (int)state));
+    atomic_store(&device->reason, reason);
+    _Atomic uint64_t *mask = state == GPU_DEVICE_LOST ? &device->gpu->lost : &device->gpu->degraded;
+    atomic_fetch_or(mask, 1ull << device->info.ordinal);
+}
+
+void gpu_device_mark_lost(struct gpu_device *device, CUresult result)
+{
+    device_raise(device, GPU_DEVICE_LOST, gpu_driver_result_name(result));
+}
+
+void gpu_device_mark_degraded(struct gpu *gpu, uint32_t ordinal)
+{
+    device_raise(&gpu->devices[ordinal], GPU_DEVICE_DEGRADED, "a driver call hangs");
+}
+
+enum st_status gpu_devices_usable(const struct gpu *gpu, uint64_t devices, struct st_error *err)
+{
+    uint64_t lost = atomic_load(&gpu->lost) & devices;
+    uint64_t degraded = atomic_load(&gpu->degraded) & devices;
+    if (!lost && !degraded) {
+        return ST_OK;
+    }
+    uint32_t ordinal = (uint32_t)__builtin_ctzll(lost ? lost : degraded);
+    st_fail(err, lost ? ST_REASON_DEVICE_LOST : ST_REASON_DEVICE_DEGRADED, NULL, "device %u: %s",
+            ordinal, gpu_device_state_reason(gpu, ordinal));
+    st_error_add_detail(err, "device", "%u", ordinal);
+    return ST_UNAVAILABLE;
+}
+
+uint32_t gpu_device_count(const struct gpu *gpu)
+{
+    return gpu->device_count;
+}
+
+const struct gpu_device_info *gpu_device_info(const struct gpu *gpu, uint32_t ordinal)
+{
+    return &gpu->devices[ordinal].info;
+}
+
+void gpu_device_memory(const struct gpu *gpu, uint32_t ordinal, struct gpu_device_memory *ret)
+{
+    const struct gpu_device *device = &gpu->devices[ordinal];
+    uint64_t owned = atomic_load(&device->owned_bytes);
+    uint64_t stuck = 0;
+    /* While a call hangs, what it works on is neither ours nor free. */
+    if (atomic_load(&device->state) == GPU_DEVICE_DEGRADED) {
+        uint64_t pending = atomic_load(&device->pending_bytes);
+        stuck = pending < owned ? pending : owned;
+    }
+    *ret = (struct gpu_device_memory){
+        .free_bytes = atomic_load(&device->free_bytes),
+        .owned_bytes = owned - stuck,
+        .quarantined_bytes = atomic_load(&device->quarantined_bytes) + stuck,
+    };
+}
+
+enum gpu_device_state gpu_device_state(const struct gpu *gpu, uint32_t ordinal)
+{
+    return (enum gpu_device_state)atomic_load(&gpu->devices[ordinal].state);
+}
+
+const char *gpu_device_state_reason(const struct gpu *gpu, uint32_t ordinal)
+{
+    return atomic_load(&gpu->devices[ordinal].reason);
+}
+
+bool gpu_peer_access(const struct gpu *gpu, uint32_t a, uint32_t b)
+{
+    return gpu->devices[a].peers >> b & 1;
+}

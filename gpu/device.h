@@ -1,0 +1,170 @@
+#ifndef SYMTENSOR_GPU_DEVICE_H
+#define SYMTENSOR_GPU_DEVICE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/limits.h"
+#include "gpu/driver/driver.h"
+#include "gpu/gpu.h"
+
+/**
+ * What the files of gpu/ share about the driver and its devices. Nothing outside gpu/ includes this.
+ *
+ * Locks, in the order in which they may be taken:
+ *   gpu_team.memory_lock  one creation or destruction of memory a team at a time; held across driver calls
+ *   gpu.multicast_lock    the list of multicast objects and what is bound to them
+ *   gpu.jobs_lock         work in flight
+ *   gpu.staging_lock      the pool of pinned buffers
+ * The last three are never held across a driver call or a caller's callback. What else is shared is atomic.
+ */
+
+/** Kernels: name in the module and in gpu/kernels/params.h. */
+#define GPU_KERNELS(X)                                                                             \
+    X(MOVE, "symtensor_move")                                                                      \
+    X(MULTICAST, "symtensor_multicast")                                                            \
+    X(FILL, "symtensor_fill")                                                                      \
+    X(PERMUTE, "symtensor_permute")
+
+enum gpu_kernel {
+#define X(name, symbol) GPU_KERNEL_##name,
+    GPU_KERNELS(X)
+#undef X
+        GPU_KERNEL_COUNT
+};
+
+/** A driver that can be opened: one row of gpu_backends[] in gpu.c. */
+struct gpu_backend {
+    enum gpu_driver_choice choice;
+    enum st_status (*open)(const struct gpu_options *options, const struct gpu_driver **ret_driver,
+                           struct st_error *err);
+    void (*close)(void);
+    const void *kernel_image; /**< For cuModuleLoadData. */
+    bool memory_is_zeroed;    /**< Fresh cuMemCreate memory reads as zeros: no memset is needed. */
+    bool kernels_may_wait;    /**< A kernel may wait for another device's kernel. */
+    uint64_t small_traffic_bytes; /**< See struct gpu_plan_input. */
+};
+
+/** Granularities of one kind of allocation on one device. */
+struct gpu_granularity {
+    uint64_t minimum_bytes, recommended_bytes;
+};
+
+/** One device. What is not atomic is constant after gpu_open(). */
+struct gpu_device {
+    struct gpu *gpu;
+    struct gpu_device_info info;
+    CUdevice device;
+    CUcontext context; /**< NULL: not retained. */
+    CUmodule module;   /**< NULL: not loaded. */
+    CUfunction functions[GPU_KERNEL_COUNT];
+    bool kernels; /**< All functions are there. */
+    CUstream service; /**< For zeroing, self-tests and the watch; NULL: none. */
+    struct gpu_granularity granularity[2]; /**< By enum gpu_memory_type. */
+    uint64_t peers;                        /**< Bit i: reaches the memory of device i, itself included. */
+    uint32_t blocks_max;                   /**< Thread blocks of one launch. */
+    _Atomic uint64_t owned_bytes, quarantined_bytes, free_bytes;
+    _Atomic uint64_t pending_bytes; /**< Of owned_bytes: a creation or destruction works on them now. */
+    _Atomic int state;              /**< enum gpu_device_state; only rises. */
+    const char *_Atomic reason;     /**< Static text. */
+};
+
+struct gpu_job;
+/** Jobs in a ring; the head is no job. */
+struct gpu_job_list {
+    struct gpu_job *first, *last;
+};
+
+struct gpu {
+    const struct gpu_backend *backend; /**< NULL: nothing is open. */
+    const struct gpu_driver *driver;
+    struct gpu_options options;
+    int driver_version;
+    uint32_t device_count;
+    struct gpu_device devices[ST_DEVICES_MAX];
+    enum gpu_multicast_reason multicast_reason; /**< NONE: usable in principle. */
+    uint64_t cache_bytes;
+    _Atomic uint64_t lost, degraded; /**< Bit i: device i is. */
+    _Atomic uint64_t next_serial;    /**< Of memories. */
+
+    pthread_mutex_t multicast_lock;
+    struct gpu_multicast_chunk *chunks; /**< A list, ascending by id. */
+    uint32_t chunks_count, chunks_made;
+
+    pthread_mutex_t jobs_lock;
+    pthread_cond_t jobs_ended;
+    struct gpu_job_list jobs_running; /**< A host function will end them. */
+    struct gpu_job_list jobs_polled;  /**< No host function could be queued: the watch asks for them. */
+    struct gpu_job_list jobs_lost;    /**< Ended by the watch; their host function may never come. */
+    struct st_timer watch;
+    bool watch_armed;
+
+    pthread_mutex_t staging_lock;
+    void *staging_free[ST_STAGING_BUFFERS_MAX]; /**< [staging_free_count] */
+    void *staging_made[ST_STAGING_BUFFERS_MAX]; /**< [staging_made_count], for gpu_close(). */
+    uint32_t staging_free_count, staging_made_count;
+    uint32_t staging_growing; /**< Buffers that are being made. */
+};
+
+/* ---------------------------------------------------------------- device.c */
+
+/** Open the devices of gpu->driver. On failure what was opened stays in the struct for gpu_devices_close(). */
+ST_MUST_CHECK enum st_status gpu_devices_open(struct gpu *gpu, struct st_error *err);
+void gpu_devices_close(struct gpu *gpu);
+
+/** What a shard on the device is asked for with: handle types for symmetric memory, none for global. */
+void gpu_device_allocation_prop(const struct gpu_device *device, enum gpu_memory_type type,
+                                CUmemAllocationProp *ret_prop);
+/** Make the device's context current on this thread. Thread: any. */
+ST_MUST_CHECK enum st_status gpu_device_enter(struct gpu_device *device, struct st_error *err);
+/** As gpu_device_enter() for teardown, which goes on whatever comes back. */
+void gpu_device_enter_teardown(struct gpu_device *device);
+/** Ask the driver how much is free, and keep it. Thread: any. */
+void gpu_device_refresh_free(struct gpu_device *device);
+/** The device reports an error that stays: it is lost from now on. Thread: any. */
+void gpu_device_mark_lost(struct gpu_device *device, CUresult result);
+/**
+ * Whether all devices of a mask may be used.
+ * @retval ST_UNAVAILABLE DEVICE_LOST or DEVICE_DEGRADED, with the device named.
+ */
+ST_MUST_CHECK enum st_status gpu_devices_usable(const struct gpu *gpu, uint64_t devices,
+                                                struct st_error *err);
+
+/**
+ * Count @p bytes as ours before the driver is asked for them.
+ * @retval ST_RESOURCE_EXHAUSTED GPU_MEMORY_EXHAUSTED: our own limit would be passed.
+ */
+ST_MUST_CHECK enum st_status gpu_device_take_bytes(struct gpu_device *device, uint64_t bytes,
+                                                   struct st_error *err);
+void gpu_device_give_bytes(struct gpu_device *device, uint64_t bytes);
+/** Bytes that should be free and are not. */
+void gpu_device_quarantine(struct gpu_device *device, uint64_t bytes);
+void gpu_device_unquarantine(struct gpu_device *device, uint64_t bytes);
+
+/** Launch a kernel whose only parameter is the struct at @p params. The device's context is current. */
+ST_MUST_CHECK enum st_status gpu_device_launch(struct gpu_device *device, CUstream stream,
+                                               enum gpu_kernel kernel, void *params,
+                                               uint64_t traffic_bytes, struct st_error *err);
+/** Write zeros on the service stream and do not wait. The device's context is current. */
+ST_MUST_CHECK enum st_status gpu_device_zero(struct gpu_device *device, uint64_t address,
+                                             uint64_t bytes, struct st_error *err);
+/** Wait for the service stream. */
+ST_MUST_CHECK enum st_status gpu_device_settle(struct gpu_device *device, struct st_error *err);
+
+/* ---------------------------------------------------------------- result.c */
+
+/**
+ * Fill @p err from a driver call's failure; marks the device lost when the error is one that stays.
+ * @param device NULL: the call was about no device.
+ */
+enum st_status gpu_result_fail(struct gpu_device *device, enum gpu_driver_call call,
+                               CUresult result, struct st_error *err);
+/** Whether @p result stays in a context once it has come. */
+bool gpu_result_is_sticky(CUresult result);
+
+/* ---------------------------------------------------------------- staging.c */
+
+/** Free every pinned buffer. All must have been released. */
+void gpu_staging_close(struct gpu *gpu);
+
+#endif
