@@ -4,8 +4,8 @@
 #include <stddef.h>
 
 /**
- * Memory of one request: what its decoded body and its reply's headers need, freed at once at its end.
- * Zero-filled before first use. Thread: the request's.
+ * Memory of one request: what its decoded body and its reply's headers need, freed at once at its
+ * end. Zero-filled before first use. Thread: the request's.
  */
 struct api_arena {
     struct api_arena_block *blocks; /**< Newest first. */

@@ -11,8 +11,8 @@
 
 /* ---------------------------------------------------------------- paths and failures */
 
-static size_t __attribute__((format(printf, 2, 3))) path_push(struct api_decoding *decoding,
-                                                              const char *format, ...)
+static size_t __attribute__((format(printf, 2, 3)))
+path_push(struct api_decoding *decoding, const char *format, ...)
 {
     size_t mark = decoding->path_length;
     size_t room = sizeof(decoding->path) - mark;
@@ -58,9 +58,14 @@ enum st_status api_decode_fail_type(const struct api_decoding *decoding, const c
                                     const json_t *value, struct st_error *err)
 {
     static const char *const names[] = {
-        [JSON_OBJECT] = "an object", [JSON_ARRAY] = "an array",        [JSON_STRING] = "a string",
-        [JSON_INTEGER] = "integer",  [JSON_REAL] = "a number with a fraction or exponent",
-        [JSON_TRUE] = "true",        [JSON_FALSE] = "false",           [JSON_NULL] = "null",
+        [JSON_OBJECT] = "an object",
+        [JSON_ARRAY] = "an array",
+        [JSON_STRING] = "a string",
+        [JSON_INTEGER] = "integer",
+        [JSON_REAL] = "a number with a fraction or exponent",
+        [JSON_TRUE] = "true",
+        [JSON_FALSE] = "false",
+        [JSON_NULL] = "null",
     };
     return api_decode_fail(decoding, err, ST_REASON_INVALID_TYPE, "must be of type %s, not %s",
                            wanted, names[json_typeof(value)]);
@@ -92,9 +97,8 @@ static enum st_status fields_check_required(struct api_decoding *decoding,
     for (uint32_t i = 0; fields[i].name; i++) {
         if ((fields[i].flags & API_REQUIRED) && !(seen & (1ull << i))) {
             size_t mark = api_path_push_name(decoding, fields[i].name);
-            enum st_status status =
-                api_decode_fail(decoding, err, ST_REASON_MISSING_FIELD, "is required (%s)",
-                                fields[i].type->name);
+            enum st_status status = api_decode_fail(decoding, err, ST_REASON_MISSING_FIELD,
+                                                    "is required (%s)", fields[i].type->name);
             api_path_pop(decoding, mark);
             return status;
         }
@@ -112,23 +116,29 @@ static uint32_t fields_find(const struct api_field *fields, const char *name)
     return i;
 }
 
-static enum st_status fields_decode_one(struct api_decoding *decoding,
-                                        const struct api_field *fields, const char *name,
-                                        const json_t *value, void *target, uint64_t *seen,
-                                        struct st_error *err)
+/** One object on its way into one struct. */
+struct fields_run {
+    const struct api_field *fields;
+    void *target;
+    uint64_t seen; /**< A bit a row. */
+};
+
+static enum st_status fields_decode_one(struct api_decoding *decoding, struct fields_run *run,
+                                        const char *name, const json_t *value, struct st_error *err)
 {
-    uint32_t i = fields_find(fields, name);
+    uint32_t i = fields_find(run->fields, name);
+    const struct api_field *field = &run->fields[i];
     size_t mark = api_path_push_name(decoding, name);
     enum st_status status;
-    if (!fields[i].name || i >= FIELDS_MAX) {
+    if (!field->name || i >= FIELDS_MAX) {
         status = api_decode_fail(decoding, err, ST_REASON_UNKNOWN_FIELD, "is not a known field");
     } else {
-        *seen |= 1ull << i;
-        status = fields[i].type->decode(decoding, &fields[i], value,
-                                        field_target(&fields[i], target), err);
+        run->seen |= 1ull << i;
+        status =
+            field->type->decode(decoding, field, value, field_target(field, run->target), err);
     }
     if (status == ST_OK) {
-        field_mark(&fields[i], target);
+        field_mark(field, run->target);
     }
     api_path_pop(decoding, mark);
     return status;
@@ -140,21 +150,20 @@ enum st_status api_fields_decode(struct api_decoding *decoding, const struct api
     if (!json_is_object(object)) {
         return api_decode_fail_type(decoding, "object", object, err);
     }
-    uint64_t seen = 0;
+    struct fields_run run = {.fields = fields, .target = target};
     /* The iterators of jansson take a json_t without const, though they change nothing. */
     union {
         const json_t *in;
         json_t *out;
     } source = {.in = object};
     for (void *at = json_object_iter(source.out); at; at = json_object_iter_next(source.out, at)) {
-        enum st_status status =
-            fields_decode_one(decoding, fields, json_object_iter_key(at),
-                              json_object_iter_value(at), target, &seen, err);
+        enum st_status status = fields_decode_one(decoding, &run, json_object_iter_key(at),
+                                                  json_object_iter_value(at), err);
         if (status != ST_OK) {
             return status;
         }
     }
-    return fields_check_required(decoding, fields, seen, err);
+    return fields_check_required(decoding, fields, run.seen, err);
 }
 
 /* ---------------------------------------------------------------- queries */
@@ -166,7 +175,8 @@ static int hex_value(char digit)
     return at ? (int)(at - digits) : -1;
 }
 
-/** Undo "%XX" and "+" of text[0..length) in the arena. NULL: malformed, a NUL, no UTF-8 or no memory. */
+/** Undo "%XX" and "+" of text[0..length) in the arena. NULL: malformed, a NUL, no UTF-8 or no
+ * memory. */
 static char *query_unescape(struct api_arena *arena, const char *text, size_t length)
 {
     char *copy = api_arena_copy(arena, text, length);
@@ -193,9 +203,11 @@ static char *query_unescape(struct api_arena *arena, const char *text, size_t le
     return copy && api_text_is_utf8(copy) ? copy : NULL;
 }
 
-/** What of one query was seen: a bit a row, one word a part. */
-struct query_seen {
-    uint64_t rows[2];
+/** One query on its way into the structs of its parts. */
+struct query_run {
+    const struct api_query_part *parts; /**< [count] */
+    uint32_t count;
+    uint64_t seen[API_QUERY_PARTS_MAX]; /**< A bit a row, one word a part. */
 };
 
 static bool query_row_matches(const struct api_field *field, const char *name)
@@ -228,32 +240,28 @@ static enum st_status query_parse_row(struct api_decoding *decoding, const struc
     return found.status;
 }
 
-static enum st_status query_decode_pair(struct api_decoding *decoding,
-                                        const struct api_query_part *parts, uint32_t count,
-                                        const char *name, const char *value,
-                                        struct query_seen *seen, struct st_error *err)
+static enum st_status query_decode_pair(struct api_decoding *decoding, struct query_run *run,
+                                        const char *name, const char *value, struct st_error *err)
 {
-    for (uint32_t part = 0; part < count; part++) {
-        const struct api_field *fields = parts[part].fields;
+    for (uint32_t part = 0; part < run->count; part++) {
+        const struct api_field *fields = run->parts[part].fields;
         for (uint32_t i = 0; fields && fields[i].name && i < FIELDS_MAX; i++) {
             if (!query_row_matches(&fields[i], name)) {
                 continue;
             }
-            if ((seen->rows[part] & (1ull << i)) && !(fields[i].flags & API_PREFIX)) {
+            if ((run->seen[part] & (1ull << i)) && !(fields[i].flags & API_PREFIX)) {
                 return api_decode_fail(decoding, err, ST_REASON_INVALID_QUERY, "is given twice");
             }
-            seen->rows[part] |= 1ull << i;
-            return query_parse_row(decoding, &fields[i], name, value, parts[part].target, err);
+            run->seen[part] |= 1ull << i;
+            return query_parse_row(decoding, &fields[i], name, value, run->parts[part].target, err);
         }
     }
     return api_decode_fail(decoding, err, ST_REASON_INVALID_QUERY,
                            "is not a parameter of this path");
 }
 
-static enum st_status query_decode_text(struct api_decoding *decoding,
-                                        const struct api_query_part *parts, uint32_t count,
-                                        const char *pair, size_t length, struct query_seen *seen,
-                                        struct st_error *err)
+static enum st_status query_decode_text(struct api_decoding *decoding, struct query_run *run,
+                                        const char *pair, size_t length, struct st_error *err)
 {
     const char *equals = memchr(pair, '=', length);
     size_t name_length = equals ? (size_t)(equals - pair) : length;
@@ -265,7 +273,7 @@ static enum st_status query_decode_text(struct api_decoding *decoding,
                        "the query holds a malformed escape, a NUL or bytes that are no UTF-8");
     }
     size_t mark = api_path_push_name(decoding, name);
-    enum st_status status = query_decode_pair(decoding, parts, count, name, value, seen, err);
+    enum st_status status = query_decode_pair(decoding, run, name, value, err);
     api_path_pop(decoding, mark);
     return status;
 }
@@ -275,12 +283,11 @@ enum st_status api_query_decode(struct api_arena *arena, const char *query,
                                 struct st_error *err)
 {
     struct api_decoding decoding = {.arena = arena};
-    struct query_seen seen = {{0}};
+    struct query_run run = {.parts = parts, .count = count};
     while (query && *query) {
         size_t length = strcspn(query, "&");
         if (length) {
-            enum st_status status =
-                query_decode_text(&decoding, parts, count, query, length, &seen, err);
+            enum st_status status = query_decode_text(&decoding, &run, query, length, err);
             if (status != ST_OK) {
                 return status;
             }
@@ -288,10 +295,9 @@ enum st_status api_query_decode(struct api_arena *arena, const char *query,
         query += length + (query[length] == '&');
     }
     for (uint32_t part = 0; part < count; part++) {
+        const struct api_field *fields = parts[part].fields;
         enum st_status status =
-            parts[part].fields
-                ? fields_check_required(&decoding, parts[part].fields, seen.rows[part], err)
-                : ST_OK;
+            fields ? fields_check_required(&decoding, fields, run.seen[part], err) : ST_OK;
         if (status != ST_OK) {
             return status;
         }

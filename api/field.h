@@ -12,16 +12,18 @@
 #include "server/server.h"
 
 /**
- * Request decoding by tables. A table of rows says how the members of one JSON object (or the parameters
- * of a query) become the members of one plain struct. The same rows carry what the OpenAPI text and the
- * command line's help need. A table ends with {0}.
+ * Request decoding by tables. A table of rows says how the members of one JSON object (or the
+ * parameters of a query) become the members of one plain struct. The same rows carry what the
+ * OpenAPI text and the command line's help need. A table ends with {0}.
  *
- * What every decode checks: the value is an object; each member is named by a row (else UNKNOWN_FIELD);
- * every API_REQUIRED row is there (else MISSING_FIELD); each value is of the row's type (INVALID_TYPE) and
- * inside its bounds (INVALID_VALUE, INVALID_ID). Duplicate keys were refused by the parser. The error
- * names the field with its path ("tensors[3].shape[1]") and the limit.
+ * What every decode checks: the value is an object; each member is named by a row (else
+ * UNKNOWN_FIELD); every API_REQUIRED row is there (else MISSING_FIELD); each value is of the row's
+ * type (INVALID_TYPE) and inside its bounds (INVALID_VALUE, INVALID_ID). Duplicate keys were
+ * refused by the parser. The error names the field with its path ("tensors[3].shape[1]") and the
+ * limit.
  *
- * The target struct is zeroed (or copied from defaults) by the caller; a row that is absent leaves it alone.
+ * The target struct is zeroed (or copied from defaults) by the caller; a row that is absent leaves
+ * it alone.
  */
 
 struct api_decoding;
@@ -57,7 +59,8 @@ struct api_field {
     size_t offset; /**< Of the target member. */
     unsigned flags;
     const char *doc; /**< One sentence. */
-    size_t has;      /**< API_HAS(struct, member): a bool that becomes true when the row is present; 0: none. */
+    size_t has; /**< API_HAS(struct, member): a bool that becomes true when the row is present; 0:
+                   none. */
     int64_t min, max; /**< Of numbers and lengths, inclusive; both 0: the type's own. */
     const struct api_names *names;  /**< Of api_type_enum. */
     const struct api_field *fields; /**< Of api_type_object and api_type_objects. */
@@ -96,24 +99,33 @@ struct api_number {
 };
 
 /* Types, and the C type of their target member. (Q): usable in a query. */
-extern const struct api_type api_type_id;       /**< (Q) char[ST_ID_MAX + 1] */
-extern const struct api_type api_type_text;     /**< (Q) const char *, in the arena; UTF-8, min..max bytes (default 0..255) */
-extern const struct api_type api_type_uint64;   /**< (Q) uint64_t, 0..2^53-1 */
-extern const struct api_type api_type_uint32;   /**< (Q) uint32_t */
-extern const struct api_type api_type_int32;    /**< (Q) int32_t */
-extern const struct api_type api_type_bool;     /**< (Q) bool; in a query "true" or "false" */
+extern const struct api_type api_type_id; /**< (Q) char[ST_ID_MAX + 1] */
+extern const struct api_type
+    api_type_text; /**< (Q) const char *, in the arena; UTF-8, min..max bytes (default 0..255) */
+extern const struct api_type api_type_uint64; /**< (Q) uint64_t, 0..2^53-1 */
+extern const struct api_type api_type_uint32; /**< (Q) uint32_t */
+extern const struct api_type api_type_int32;  /**< (Q) int32_t */
+extern const struct api_type
+    api_type_bool; /**< (Q) bool; in a query "true" or "1" (or no value), "false" or "0" */
 extern const struct api_type api_type_tristate; /**< int: 0 or 1; preset it to -1 for "not said" */
 extern const struct api_type api_type_enum;     /**< (Q) unsigned-sized enum, by row->names */
-extern const struct api_type api_type_shape;    /**< struct st_shape; dims 0..2^53-1, rank 0..ST_SHAPE_RANK_MAX */
-extern const struct api_type api_type_strides;  /**< struct api_strides */
-extern const struct api_type api_type_uint32s;  /**< struct api_array of uint32_t; min..max bound the items' values; at most ST_BATCH_MAX */
-extern const struct api_type api_type_ids;      /**< struct api_array of char[ST_ID_MAX + 1]; min..max bound the count */
-extern const struct api_type api_type_labels;   /**< (Q with API_PREFIX) struct server_labels in the arena, sorted by key */
+extern const struct api_type
+    api_type_shape; /**< struct st_shape; dims 0..2^53-1, rank 0..ST_SHAPE_RANK_MAX */
+extern const struct api_type api_type_strides; /**< struct api_strides */
+extern const struct api_type api_type_uint32s; /**< struct api_array of uint32_t; min..max bound the
+                                                  items' values; at most ST_BATCH_MAX */
+extern const struct api_type
+    api_type_ids; /**< struct api_array of char[ST_ID_MAX + 1]; min..max bound the count */
+extern const struct api_type
+    api_type_labels; /**< (Q with API_PREFIX) struct server_labels in the arena, sorted by key */
 extern const struct api_type api_type_principals; /**< struct api_principals */
-extern const struct api_type api_type_number;   /**< struct api_number: number, decimal text, "NaN", "Infinity", "-Infinity", bool */
-extern const struct api_type api_type_seconds;  /**< (Q) uint64_t nanoseconds, from whole or decimal seconds; min..max in seconds */
-extern const struct api_type api_type_object;   /**< a nested struct, by row->fields */
-extern const struct api_type api_type_objects;  /**< struct api_array of structs of row->item_bytes, by row->fields; min..max bound the count */
+extern const struct api_type api_type_number;  /**< struct api_number: number, decimal text, "NaN",
+                                                  "Infinity", "-Infinity", bool */
+extern const struct api_type api_type_seconds; /**< (Q) uint64_t nanoseconds, from whole or decimal
+                                                  seconds; min..max in seconds */
+extern const struct api_type api_type_object;  /**< a nested struct, by row->fields */
+extern const struct api_type api_type_objects; /**< struct api_array of structs of row->item_bytes,
+                                                  by row->fields; min..max bound the count */
 
 /** Target of api_type_strides. */
 struct api_strides {
@@ -126,17 +138,20 @@ struct api_strides {
  * @retval ST_INVALID_ARGUMENT as said above.
  */
 ST_MUST_CHECK enum st_status api_fields_decode(struct api_decoding *decoding,
-                                               const struct api_field *fields,
-                                               const json_t *object, void *target,
-                                               struct st_error *err);
+                                               const struct api_field *fields, const json_t *object,
+                                               void *target, struct st_error *err);
 
-/** A table and the struct it fills: a query may be read by two tables. */
+/** A table and the struct it fills: a query may be read by two tables, the route's and a common one. */
+#define API_QUERY_PARTS_MAX 2
 struct api_query_part {
     const struct api_field *fields; /**< NULL: none. */
     void *target;
 };
 /**
- * Decode a raw query ("a=1&label.k=v"; NULL or "": none). %XX escapes are undone here, "+" is a space.
+ * Decode a raw query ("a=1&label.k=v"; NULL or "": none). %XX escapes are undone here, "+" is a
+ * space.
+ *
+ * @param count 1..API_QUERY_PARTS_MAX.
  * @retval ST_INVALID_ARGUMENT INVALID_QUERY: unknown, repeated, malformed escape, NUL or no UTF-8.
  */
 ST_MUST_CHECK enum st_status api_query_decode(struct api_arena *arena, const char *query,
@@ -145,7 +160,8 @@ ST_MUST_CHECK enum st_status api_query_decode(struct api_arena *arena, const cha
 
 /* ---- for the functions of types */
 
-/** One label of a JSON object: the key's grammar, the value a string. The path gets the key while it fails. */
+/** One label of a JSON object: the key's grammar, the value a string. The path gets the key while
+ * it fails. */
 ST_MUST_CHECK enum st_status api_label_decode(struct api_decoding *decoding, const char *key,
                                               const json_t *value, struct server_label *ret_label,
                                               struct st_error *err);
@@ -155,7 +171,8 @@ size_t api_path_push_name(struct api_decoding *decoding, const char *name);
 size_t api_path_push_index(struct api_decoding *decoding, size_t index);
 void api_path_pop(struct api_decoding *decoding, size_t mark);
 
-/** Fail naming the current path: `return api_decode_fail(decoding, err, ST_REASON_X, "must be ...")`. */
+/** Fail naming the current path: `return api_decode_fail(decoding, err, ST_REASON_X, "must be
+ * ...")`. */
 enum st_status api_decode_fail(const struct api_decoding *decoding, struct st_error *err,
                                enum st_reason reason, const char *format, ...) ST_PRINTF(4, 5);
 /** INVALID_TYPE: "must be <wanted>, not <what it is>". */

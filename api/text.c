@@ -73,8 +73,8 @@ static void text_append_text(struct api_text *text, const char *data)
     api_text_append(text, data, strlen(data));
 }
 
-static void __attribute__((format(printf, 2, 0))) text_format_list(struct api_text *text,
-                                                                   const char *format, va_list args)
+static void __attribute__((format(printf, 2, 0)))
+text_format_list(struct api_text *text, const char *format, va_list args)
 {
     va_list again;
     va_copy(again, args);
@@ -99,7 +99,8 @@ void api_text_format(struct api_text *text, const char *format, ...)
     va_end(args);
 }
 
-/** Bytes of the UTF-8 sequence at @p text, or 0 when there is none (RFC 3629, shortest form only). */
+/** Bytes of the UTF-8 sequence at @p text, or 0 when there is none (RFC 3629, shortest form only).
+ */
 static size_t utf8_length(const unsigned char *text)
 {
     static const struct {

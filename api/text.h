@@ -9,8 +9,9 @@
 
 /**
  * A growing text, and JSON written into it. Commas are set by the writer: between two values of an
- * object or array one is added where it is missing. When memory is out, `failed` stays set and nothing
- * more is added; it is checked once, at the end. Zero-filled before first use. Not thread-safe.
+ * object or array one is added where it is missing. When memory is out, `failed` stays set and
+ * nothing more is added; it is checked once, at the end. Zero-filled before first use. Not
+ * thread-safe.
  */
 struct api_text {
     char *data; /**< malloc'd, always terminated once something was added. */
@@ -20,7 +21,8 @@ struct api_text {
 };
 
 void api_text_done(struct api_text *text);
-/** Give the malloc'd text away and reset. @return NULL when it failed (nothing is left allocated). */
+/** Give the malloc'd text away and reset. @return NULL when it failed (nothing is left allocated).
+ */
 char *api_text_take(struct api_text *text, size_t *ret_length);
 /** Raw bytes, no comma. */
 void api_text_append(struct api_text *text, const char *data, size_t length);
@@ -43,7 +45,8 @@ void api_json_uint(struct api_text *text, const char *key, uint64_t value);
 void api_json_int(struct api_text *text, const char *key, int64_t value);
 void api_json_bool(struct api_text *text, const char *key, bool value);
 void api_json_null(struct api_text *text, const char *key);
-/** Shortest text that reads back as @p value; not finite: "NaN", "Infinity", "-Infinity" as strings. */
+/** Shortest text that reads back as @p value; not finite: "NaN", "Infinity", "-Infinity" as
+ * strings. */
 void api_json_double(struct api_text *text, const char *key, double value);
 /** RFC 3339 UTC of CLOCK_REALTIME nanoseconds; 0: null. */
 void api_json_time(struct api_text *text, const char *key, uint64_t realtime_ns);

@@ -14,8 +14,8 @@
 
 /* ---------------------------------------------------------------- ids and text */
 
-static enum st_status id_check(const struct api_decoding *decoding, const char *text,
-                               size_t length, char *target, struct st_error *err)
+static enum st_status id_check(const struct api_decoding *decoding, const char *text, size_t length,
+                               char *target, struct st_error *err)
 {
     if (!st_id_is_valid(text, length)) {
         return api_decode_fail(decoding, err, ST_REASON_INVALID_ID,
@@ -94,8 +94,8 @@ static void field_bounds(const struct api_field *field, int64_t *low, int64_t *h
     }
 }
 
-static enum st_status integer_check(const struct api_decoding *decoding, int64_t value,
-                                    int64_t low, int64_t high, struct st_error *err)
+static enum st_status integer_check(const struct api_decoding *decoding, int64_t value, int64_t low,
+                                    int64_t high, struct st_error *err)
 {
     if (value < low) {
         return api_decode_fail(decoding, err, ST_REASON_INVALID_VALUE,
@@ -131,7 +131,8 @@ static enum st_status integer_parse(const struct api_decoding *decoding, const c
     return integer_check(decoding, *ret, low, high, err);
 }
 
-/** The functions of one integer type: they differ in the bounds and the width of the target only. */
+/** The functions of one integer type: they differ in the bounds and the width of the target only.
+ */
 #define INTEGER_TYPE(kind, c_type, low_bound, high_bound)                                          \
     static enum st_status kind##_decode(struct api_decoding *decoding,                             \
                                         const struct api_field *field, const json_t *value,        \
@@ -184,8 +185,8 @@ static enum st_status bool_parse(struct api_decoding *decoding, const struct api
                                  const char *text, void *target, struct st_error *err)
 {
     (void)field;
-    bool is_true = strcmp(text, "true") == 0;
-    if (!is_true && strcmp(text, "false") != 0) {
+    bool is_true = strcmp(text, "true") == 0 || strcmp(text, "1") == 0;
+    if (!is_true && strcmp(text, "false") != 0 && strcmp(text, "0") != 0) {
         return api_decode_fail(decoding, err, ST_REASON_INVALID_VALUE, "must be true or false");
     }
     *(bool *)target = is_true;
@@ -386,10 +387,9 @@ static enum st_status texts_decode(struct api_decoding *decoding, const struct a
     for (size_t i = 0; i < count && status == ST_OK; i++) {
         const json_t *item = json_array_get(value, i);
         size_t mark = api_path_push_index(decoding, i);
-        status = json_is_string(item)
-                     ? check(decoding, json_string_value(item), json_string_length(item), items[i],
-                             err)
-                     : api_decode_fail_type(decoding, "string", item, err);
+        status = json_is_string(item) ? check(decoding, json_string_value(item),
+                                              json_string_length(item), items[i], err)
+                                      : api_decode_fail_type(decoding, "string", item, err);
         api_path_pop(decoding, mark);
     }
     if (status == ST_OK) {
@@ -471,15 +471,13 @@ static enum st_status label_set(const struct api_decoding *decoding, const char 
     return ST_OK;
 }
 
-enum st_status api_label_decode(struct api_decoding *decoding, const char *key,
-                                const json_t *value, struct server_label *ret_label,
-                                struct st_error *err)
+enum st_status api_label_decode(struct api_decoding *decoding, const char *key, const json_t *value,
+                                struct server_label *ret_label, struct st_error *err)
 {
     size_t mark = api_path_push_name(decoding, key);
-    enum st_status status =
-        json_is_string(value)
-            ? label_set(decoding, key, json_string_value(value), ret_label, err)
-            : api_decode_fail_type(decoding, "string", value, err);
+    enum st_status status = json_is_string(value)
+                                ? label_set(decoding, key, json_string_value(value), ret_label, err)
+                                : api_decode_fail_type(decoding, "string", value, err);
     api_path_pop(decoding, mark);
     return status;
 }
@@ -577,9 +575,11 @@ static enum st_status number_from_text(const struct api_decoding *decoding, cons
             return ST_OK;
         }
     }
-    /* JSON's grammar of numbers, so that "0x10", " 1" and "inf", which strtod takes, are refused. */
+    /* JSON's grammar of numbers, so that "0x10", " 1" and "inf", which strtod takes, are refused.
+     */
     json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
-    bool decimal = value && json_is_number(value) && strspn(text, "+-0123456789.eE") == strlen(text);
+    bool decimal =
+        value && json_is_number(value) && strspn(text, "+-0123456789.eE") == strlen(text);
     bool fraction = value && json_is_real(value);
     json_decref(value);
     size_t digits = strspn(text + (text[0] == '-'), "0123456789");
@@ -592,8 +592,8 @@ static enum st_status number_from_text(const struct api_decoding *decoding, cons
     char *end;
     errno = 0;
     if (fraction) {
-        *number = (struct api_number){.kind = SERVER_NUMBER_DOUBLE,
-                                      .double_value = strtod(text, &end)};
+        *number =
+            (struct api_number){.kind = SERVER_NUMBER_DOUBLE, .double_value = strtod(text, &end)};
     } else if (text[0] == '-') {
         *number = (struct api_number){.kind = SERVER_NUMBER_INT64,
                                       .int64_value = strtoll(text, &end, 10)};
@@ -628,8 +628,8 @@ static enum st_status number_decode(struct api_decoding *decoding, const struct 
         return ST_OK;
     }
     if (json_is_boolean(value)) {
-        *number = (struct api_number){.kind = SERVER_NUMBER_BOOL,
-                                      .uint64_value = json_is_true(value)};
+        *number =
+            (struct api_number){.kind = SERVER_NUMBER_BOOL, .uint64_value = json_is_true(value)};
         return ST_OK;
     }
     return api_decode_fail_type(decoding, field->type->name, value, err);
@@ -642,8 +642,8 @@ const struct api_type api_type_number = {
 };
 
 static enum st_status seconds_check(const struct api_decoding *decoding,
-                                    const struct api_field *field, double seconds,
-                                    uint64_t *ret_ns, struct st_error *err)
+                                    const struct api_field *field, double seconds, uint64_t *ret_ns,
+                                    struct st_error *err)
 {
     int64_t low = 0, high = ST_WAIT_SECONDS_MAX;
     field_bounds(field, &low, &high);
@@ -668,8 +668,7 @@ static enum st_status seconds_parse(struct api_decoding *decoding, const struct 
                                     const char *text, void *target, struct st_error *err)
 {
     char *end = NULL;
-    bool decimal = text[0] >= '0' && text[0] <= '9' &&
-                   strspn(text, "0123456789.") == strlen(text);
+    bool decimal = text[0] >= '0' && text[0] <= '9' && strspn(text, "0123456789.") == strlen(text);
     double seconds = decimal ? strtod(text, &end) : NAN;
     if (end && *end) {
         seconds = NAN;

@@ -39,6 +39,11 @@
 #define ST_PAGE_SIZE_DEFAULT 50
 #define ST_PAGE_SIZE_MAX 1000
 
+#define ST_INLINE_BYTES                                                                            \
+    (1u << 20) /**< Work that reads no more in all may run inside the call that submits it.        \
+                */
+#define ST_SCRATCH_KEPT_BYTES (16u << 20) /**< Per rank: scratch that a group keeps for reuse. */
+
 /* Time. */
 #define ST_WAIT_SECONDS_DEFAULT 10
 #define ST_WAIT_SECONDS_MAX 600
@@ -51,7 +56,7 @@
 #define ST_HTTP_JSON_BODY_MAX (1u << 20) /**< Bytes of a JSON request body. */
 #define ST_HTTP_JSON_DEPTH_MAX 32
 #define ST_HTTP_CONNECTIONS_MAX 1024 /**< A listener. */
-#define ST_HTTP_CONNECTION_MEMORY (128u << 10)
+#define ST_HTTP_CONNECTION_MEMORY (32u << 10) /**< Zeroed for each request: more costs time. */
 #define ST_HTTP_HEADER_SECONDS 10 /**< From accept (or the last reply) to a complete head. */
 #define ST_HTTP_IDLE_SECONDS 60
 #define ST_DATA_JSON_ELEMENTS_MAX 1024 /**< Elements that a JSON data reply may hold. */

@@ -200,7 +200,7 @@ static void device_ask_multicast_granularity(struct gpu_device *device)
     const CUmulticastObjectProp prop = {
         .numDevices = 2,
         .size = device->info.granularity_minimum_bytes,
-        .handleTypes = device->info.posix_fd ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0,
+        .handleTypes = gpu_device_multicast_handle_types(device),
     };
     size_t minimum = 0, recommended = 0;
     bool known = driver->cuMulticastGetGranularity(&minimum, &prop,
@@ -209,7 +209,6 @@ static void device_ask_multicast_granularity(struct gpu_device *device)
                  driver->cuMulticastGetGranularity(&recommended, &prop,
                                                    CU_MULTICAST_GRANULARITY_RECOMMENDED) ==
                      CUDA_SUCCESS;
-    device->info.multicast = known;
     device->info.multicast_granularity_minimum_bytes = known ? minimum : 0;
     device->info.multicast_granularity_recommended_bytes = known ? recommended : 0;
 }
@@ -295,6 +294,12 @@ void gpu_device_allocation_prop(const struct gpu_device *device, enum gpu_memory
         .location = {CU_MEM_LOCATION_TYPE_DEVICE, (int)info->ordinal},
         .allocFlags = {.gpuDirectRDMACapable = info->rdma},
     };
+}
+
+unsigned long long gpu_device_multicast_handle_types(const struct gpu_device *device)
+{
+    return device->info.posix_fd ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+                                 : CU_MEM_HANDLE_TYPE_NONE;
 }
 
 enum st_status gpu_device_enter(struct gpu_device *device, struct st_error *err)
@@ -394,6 +399,16 @@ enum st_status gpu_device_take_bytes(struct gpu_device *device, uint64_t bytes,
 void gpu_device_give_bytes(struct gpu_device *device, uint64_t bytes)
 {
     atomic_fetch_sub(&device->owned_bytes, bytes);
+}
+
+void gpu_device_begin_bytes(struct gpu_device *device, uint64_t bytes)
+{
+    atomic_fetch_add(&device->pending_bytes, bytes);
+}
+
+void gpu_device_end_bytes(struct gpu_device *device, uint64_t bytes)
+{
+    atomic_fetch_sub(&device->pending_bytes, bytes);
 }
 
 void gpu_device_quarantine(struct gpu_device *device, uint64_t bytes)

@@ -115,6 +115,8 @@ void gpu_devices_close(struct gpu *gpu);
 /** What a shard on the device is asked for with: handle types for symmetric memory, none for global. */
 void gpu_device_allocation_prop(const struct gpu_device *device, enum gpu_memory_type type,
                                 CUmemAllocationProp *ret_prop);
+/** Handle types of multicast objects: those of the peers (NCCL, PyTorch) on one node. */
+unsigned long long gpu_device_multicast_handle_types(const struct gpu_device *device);
 /** Make the device's context current on this thread. Thread: any. */
 ST_MUST_CHECK enum st_status gpu_device_enter(struct gpu_device *device, struct st_error *err);
 /** As gpu_device_enter() for teardown, which goes on whatever comes back. */
@@ -131,12 +133,16 @@ ST_MUST_CHECK enum st_status gpu_devices_usable(const struct gpu *gpu, uint64_t 
                                                 struct st_error *err);
 
 /**
- * Count @p bytes as ours before the driver is asked for them.
+ * Count @p bytes as ours before the driver is asked for them, and as worked on until
+ * gpu_device_end_bytes().
  * @retval ST_RESOURCE_EXHAUSTED GPU_MEMORY_EXHAUSTED: our own limit would be passed.
  */
 ST_MUST_CHECK enum st_status gpu_device_take_bytes(struct gpu_device *device, uint64_t bytes,
                                                    struct st_error *err);
 void gpu_device_give_bytes(struct gpu_device *device, uint64_t bytes);
+/** A creation or destruction works on the bytes: should it hang, they are in quarantine. */
+void gpu_device_begin_bytes(struct gpu_device *device, uint64_t bytes);
+void gpu_device_end_bytes(struct gpu_device *device, uint64_t bytes);
 /** Bytes that should be free and are not. */
 void gpu_device_quarantine(struct gpu_device *device, uint64_t bytes);
 void gpu_device_unquarantine(struct gpu_device *device, uint64_t bytes);

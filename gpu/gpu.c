@@ -119,7 +119,7 @@ static enum gpu_multicast_reason gpu_judge_multicast(const struct gpu *gpu)
     }
     uint32_t able = 0, loaded = 0;
     for (uint32_t i = 0; i < gpu->device_count; i++) {
-        able += gpu->devices[i].info.multicast;
+        able += gpu->devices[i].info.multicast_granularity_minimum_bytes > 0;
         loaded += gpu->devices[i].kernels;
     }
     if (able < 2) {

@@ -20,12 +20,21 @@ void server_unlock(struct server *server)
     struct server_after *after = server->after_first;
     server->after_first = NULL;
     server->after_last = NULL;
+    if (!after) {
+        pthread_mutex_unlock(&server->lock);
+        return;
+    }
+    server->telling++; /* the node must not go meanwhile */
     pthread_mutex_unlock(&server->lock);
     while (after) {
         struct server_after *next = after->next; /* the call may free it */
         after->call(after);
         after = next;
     }
+    pthread_mutex_lock(&server->lock);
+    server->telling--;
+    pthread_cond_broadcast(&server->idle);
+    pthread_mutex_unlock(&server->lock);
 }
 
 void server_after(struct server *server, struct server_after *after)

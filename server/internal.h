@@ -132,8 +132,7 @@ struct tensor_shard {
 
 /**
  * A tensor. Whoever holds a claim on its order may use the pointer; it stays until the claim is given
- * back. Constant after acceptance: id, owner, group, dtype to attachable; memory and allocated_bytes
- * while the state is READY.
+ * back. Constant after acceptance: id, owner, group, dtype to attachable; memory while the state is READY.
  */
 struct tensor {
     char id[ST_ID_MAX + 1];
@@ -150,6 +149,9 @@ struct tensor {
     struct gpu_memory *memory;
     /* Under the lock: */
     enum server_state state;
+    bool made; /**< The next two are known. */
+    uint64_t allocated_bytes; /**< Per shard. */
+    enum gpu_multicast_reason multicast_reason;
     struct order_queue order;
     uint64_t version; /**< Of labels, access and state. */
     uint32_t uploads; /**< Shards with uploading set: verbs answer TENSOR_BUSY. */
@@ -239,7 +241,8 @@ struct server_operation_class {
      * lock, once, also for what never began (operation->began) and for what accept refused; claims are given back after it.
      */
     void (*end)(struct server_operation *operation, enum st_status status);
-    /** Free what the derived struct owns. No lock. The operation may live long after end: free bulk in end. */
+    /** Free what the derived struct owns. No lock; maybe on a thread of gpu/, so no calls into it. The
+     *  operation may live long after end: free bulk in end. */
     void (*destroy)(struct server_operation *operation);
 };
 
@@ -347,7 +350,9 @@ void server_operation_retain(struct server_operation *operation);
 
 /** Implemented in transfer.c. Under the lock: fail every open transfer with OPERATION_CANCELLED. */
 void server_transfer_cancel_all(struct server *server);
-struct server_transfers; /* transfer.c's own list, if it needs one */
+struct server_transfers; /* staging.c's list of the open transfers */
+/** Implemented in staging.c: server_destroy() calls it when every transfer is closed. NULL: nothing. */
+void server_transfers_destroy(struct server_transfers *transfers);
 
 #define SERVER_OPERATION_BUCKETS 16384u
 
@@ -364,6 +369,7 @@ struct server_pool_state {
 struct server {
     pthread_mutex_t lock;
     struct server_after *after_first, *after_last;
+    uint32_t telling; /**< Threads that do what was left with server_after(). */
     struct order_holder *granted_first, *granted_last; /**< To be told; a list, so that nothing recurses. */
     bool granting;
     struct gpu *gpu;

@@ -152,6 +152,9 @@ static void pool_wake(struct server_pool_state *pool)
 void server_work_submit(struct server *server, enum server_pool index, struct server_work *work)
 {
     struct server_pool_state *pool = &server->pools[index];
+    if (!work->group) {
+        work->late = false; /* a group's job may have been told while it waited there */
+    }
     work->pool = index;
     work->next = NULL;
     if (pool->last) {
@@ -177,6 +180,7 @@ static void work_tell_late(struct server_work *work)
 void group_memory_submit(struct group *group, struct server_work *work)
 {
     work->group = group;
+    work->late = false;
     if (!group->memory_running) {
         group->memory_running = work;
         server_work_submit(group->server, SERVER_POOL_MEMORY, work);

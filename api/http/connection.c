@@ -11,8 +11,9 @@
 /* ---------------------------------------------------------------- the watchdog */
 
 /*
- * libmicrohttpd's own timeout counts inactivity only, so that one byte a second keeps a connection for ever.
- * The timer looks from time to time instead of being moved at each request: that costs a request one store.
+ * libmicrohttpd's own timeout counts inactivity only, so that one byte a second keeps a connection
+ * for ever. The timer looks from time to time instead of being moved at each request: that costs a
+ * request one store.
  */
 static void connection_watch(void *arg)
 {
@@ -21,7 +22,8 @@ static void connection_watch(void *arg)
     uint64_t now_ns = st_clock_now_ns();
     uint64_t deadline_ns = atomic_load(&connection->deadline_ns);
     if (deadline_ns <= now_ns) {
-        atomic_fetch_add(atomic_load(&connection->in_body) ? &front->cut_body : &front->cut_head, 1);
+        atomic_fetch_add(atomic_load(&connection->in_body) ? &front->cut_body : &front->cut_head,
+                         1);
         shutdown(connection->fd, SHUT_RDWR);
         return;
     }
@@ -86,8 +88,8 @@ static void connection_identify(struct http_connection *connection)
     }
     /* TCP is only opened with --insecure; the health listener has public routes only. */
     snprintf(connection->principal, sizeof(connection->principal), "anonymous");
-    connection->role = connection->listener->kind == HTTP_LISTENER_TCP ? SERVER_ROLE_OPERATOR
-                                                                        : SERVER_ROLE_VIEWER;
+    connection->role =
+        connection->listener->kind == HTTP_LISTENER_TCP ? SERVER_ROLE_OPERATOR : SERVER_ROLE_VIEWER;
 }
 
 /* ---------------------------------------------------------------- begin and end */

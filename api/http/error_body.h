@@ -10,7 +10,8 @@
 
 /** The HTTP code: the error's own, its reason's (411, 413, 415, ...), or its status's. */
 unsigned http_error_code(const struct st_error *error);
-/** Milliseconds after which to try again, or 0: the error's own, or a second where the status says so. */
+/** Milliseconds after which to try again, or 0: the error's own, or a second where the status says
+ * so. */
 uint32_t http_error_retry_after_ms(const struct st_error *error);
 /** Whether to simply try again is worth it. */
 bool http_error_retryable(const struct st_error *error);

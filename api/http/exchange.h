@@ -14,12 +14,12 @@
 #include "base/timer.h"
 
 /**
- * Inside api/http/: what belongs to a front, a listener, a connection and the request on it. Handlers see
- * none of this.
+ * Inside api/http/: what belongs to a front, a listener, a connection and the request on it.
+ * Handlers see none of this.
  *
- * Threads: each listener has one thread of libmicrohttpd; everything of a connection belongs to it, but for the
- * fields that `lock` guards and the atomics. Locks: http_listener.lock before http_connection.lock, and that one
- * before the library's own.
+ * Threads: each listener has one thread of libmicrohttpd; everything of a connection belongs to it,
+ * but for the fields that `lock` guards and the atomics. Locks: http_listener.lock before
+ * http_connection.lock, and that one before the library's own.
  */
 
 #define HTTP_LISTENERS_MAX 3
@@ -84,12 +84,29 @@ enum http_phase {
     HTTP_PHASE_SENT, /**< A reply was queued. */
 };
 
-/** Headers that the checks look at, gathered in one pass. */
+/** Headers that the checks look at: member of the enum, name. Gathered in one pass. */
+#define HTTP_HEAD_FIELDS(X)                                                                        \
+    X(HOST, "Host")                                                                                \
+    X(ORIGIN, "Origin")                                                                            \
+    X(CONTENT_LENGTH, "Content-Length")                                                            \
+    X(CONTENT_TYPE, "Content-Type")                                                                \
+    X(CONTENT_ENCODING, "Content-Encoding")                                                        \
+    X(CONTENT_RANGE, "Content-Range")                                                              \
+    X(TRANSFER_ENCODING, "Transfer-Encoding")                                                      \
+    X(EXPECT, "Expect")                                                                            \
+    X(GRPC_TIMEOUT, "grpc-timeout")                                                                \
+    X(REQUEST_ID, "x-request-id")
+enum http_head_field {
+#define X(field, name) HTTP_HEAD_##field,
+    HTTP_HEAD_FIELDS(X)
+#undef X
+        HTTP_HEAD_COUNT
+};
+
 struct http_head {
-    const char *host, *origin, *content_type, *transfer_encoding, *content_length, *timeout,
-        *request_id, *expect;
-    uint32_t host_count, origin_count, content_type_count, transfer_encoding_count,
-        content_length_count, timeout_count, request_id_count, expect_count;
+    const char *values[HTTP_HEAD_COUNT]; /**< The first of each, or NULL. */
+    uint8_t counts[HTTP_HEAD_COUNT];     /**< How often each was given; at most 2. */
+    bool has_nul;                        /**< Some header holds a NUL byte. */
 };
 
 struct http_reply_header {
@@ -102,6 +119,7 @@ struct http_exchange {
     struct api_request request; /**< First: a handler's request is its exchange. */
     struct http_connection *connection;
     enum http_phase phase;
+    enum api_method method; /**< API_METHOD_COUNT: one that no route has. */
     struct http_route_entry *entry;
     uint64_t start_ns;
     char *path; /**< Copy of the target, cut at "?"; NULL: no memory. */
@@ -110,6 +128,7 @@ struct http_exchange {
     char target[HTTP_TARGET_INLINE];
     char request_id[HTTP_REQUEST_ID_MAX + 1];
     struct http_head head;
+    const char *allow; /**< Value of Allow for a 405, or NULL. */
     bool has_body;
     bool discard; /**< The body is read and thrown away; the reply waits for its end. */
     bool must_close;
@@ -119,7 +138,6 @@ struct http_exchange {
     size_t body_capacity;
 
     const struct api_receiver *receiver;
-    bool receiver_finished; /**< finish() was called. */
     enum st_status (*again)(struct api_request *request, struct st_error *err);
     void (*on_end)(struct api_request *request);
     ssize_t (*stream_read)(struct api_request *request, char *buffer, size_t size);
@@ -145,11 +163,11 @@ struct http_connection {
     int fd;
     char principal[40];
     enum server_role role;
-    bool foreign;           /**< This user may not use the socket. */
-    struct st_timer timer;  /**< The watchdog's. */
+    bool foreign;                 /**< This user may not use the socket. */
+    struct st_timer timer;        /**< The watchdog's. */
     _Atomic uint64_t deadline_ns; /**< When it is cut; ST_DEADLINE_NEVER: not now. */
-    _Atomic bool in_body;   /**< What the deadline is for, to be counted. */
-    pthread_mutex_t lock;   /**< Guards the two below. */
+    _Atomic bool in_body;         /**< What the deadline is for, to be counted. */
+    pthread_mutex_t lock;         /**< Guards the two below. */
     bool suspended;
     bool notified; /**< Since the last look. */
     struct http_exchange exchange;
@@ -163,7 +181,8 @@ void http_connection_set_deadline(struct http_connection *connection, uint64_t d
                                   bool in_body);
 /** Forget notifications up to now. */
 void http_connection_look(struct http_connection *connection);
-/** Suspend, unless something was notified since the last look or the front stops. @return whether suspended. */
+/** Suspend, unless something was notified since the last look or the front stops. @return whether
+ * suspended. */
 bool http_connection_suspend(struct http_connection *connection);
 
 /* ---- head.c: what is refused before a body is read */

@@ -9,9 +9,9 @@
 #include "server/server.h"
 
 /**
- * The HTTP side of the process: its listeners, each with one thread of libmicrohttpd, the route table and what
- * was counted. Sockets are opened before the server is made, so that an address in use stops the start at once;
- * requests are answered from http_front_start() on.
+ * The HTTP side of the process: its listeners, each with one thread of libmicrohttpd, the route
+ * table and what was counted. Sockets are opened before the server is made, so that an address in
+ * use stops the start at once; requests are answered from http_front_start() on.
  */
 struct http_front;
 
@@ -36,8 +36,8 @@ ST_MUST_CHECK enum st_status http_front_open(const struct http_front_options *op
 ST_MUST_CHECK enum st_status http_front_start(struct http_front *front, struct server *server,
                                               struct st_timers *timers, struct st_error *err);
 /**
- * No new connections; let requests end until @p deadline_ns, then cut them: suspended ones are answered 503
- * (waits: with the operation as it is). Blocks: until then.
+ * No new connections; let requests end until @p deadline_ns, then cut them: suspended ones are
+ * answered 503 (waits: with the operation as it is). Blocks: until then.
  */
 void http_front_stop(struct http_front *front, uint64_t deadline_ns);
 /** Close and remove the sockets. NULL: nothing. */

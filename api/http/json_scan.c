@@ -3,13 +3,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/** A walk over JSON text that knows only strings and brackets, so that it also works on wrong text. */
+/** A walk over JSON text that knows only strings and brackets, so that it also works on wrong text.
+ */
 struct scan {
     const char *text;
     size_t length;
     size_t at;
     uint32_t depth;
-    /** Of each open bracket: the place of the key last seen in it, and commas seen (of an array). */
+    /** Of each open bracket: the place of the key last seen in it, and commas seen (of an array).
+     */
     struct scan_level {
         bool is_array;
         size_t key_at, key_length;
@@ -81,7 +83,8 @@ static const char *scan_path(const struct scan *scan, char path[static ST_ERROR_
         } else if (level->key_length) {
             char key[64];
             char quoted[80];
-            snprintf(key, sizeof(key), "%.*s", (int)(level->key_length < 63 ? level->key_length : 63),
+            snprintf(key, sizeof(key), "%.*s",
+                     (int)(level->key_length < 63 ? level->key_length : 63),
                      scan->text + level->key_at);
             added = snprintf(path + length, room, "%s%s", length ? "." : "",
                              st_error_quote(key, quoted));
@@ -112,7 +115,8 @@ static enum st_status json_check_depth(const char *text, size_t length, struct s
     return ST_OK;
 }
 
-/** jansson's position is behind the token that it could not take; its own value is the one before. */
+/** jansson's position is behind the token that it could not take; its own value is the one before.
+ */
 static enum st_status json_fail(const char *text, size_t length, const json_error_t *error,
                                 struct st_error *err)
 {

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu/collective.h"
 
 const uint32_t http_duration_bounds_us[HTTP_DURATION_BUCKETS - 1] = {
 #define X(microseconds) microseconds,
@@ -42,7 +41,7 @@ struct router_verb {
 struct router_node {
     struct router_node *next;  /**< Sibling. */
     struct router_node *first; /**< Child with a literal segment. */
-    struct router_node *any;   /**< Child for a placeholder. */
+    struct router_node *any;   /**< Child for a name in braces. */
     const char *segment;
     size_t length;
     struct router_verb *verbs;

@@ -8,13 +8,14 @@
 #include "api/route.h"
 
 /**
- * Paths to routes: a tree of segments, built once from the route tables and never changed. A segment that
- * holds a ":" ends in a verb, since ids cannot hold one.
+ * Paths to routes: a tree of segments, built once from the route tables and never changed. A
+ * segment that holds a ":" ends in a verb, since ids cannot hold one.
  */
 struct http_router;
 
 /** Upper bounds of the duration histogram, in microseconds; the last bucket is +Inf. */
-#define HTTP_DURATION_BOUNDS(X) X(100) X(250) X(1000) X(5000) X(25000) X(100000) X(1000000) X(10000000)
+#define HTTP_DURATION_BOUNDS(X)                                                                    \
+    X(100) X(250) X(1000) X(5000) X(25000) X(100000) X(1000000) X(10000000)
 enum {
 #define X(microseconds) +1
     HTTP_DURATION_BUCKETS = 1 HTTP_DURATION_BOUNDS(X)
@@ -24,8 +25,9 @@ extern const uint32_t http_duration_bounds_us[HTTP_DURATION_BUCKETS - 1];
 
 /** HTTP codes that are counted by themselves; others count as the last one. */
 #define HTTP_CODES(X)                                                                              \
-    X(200) X(201) X(202) X(204) X(206) X(304) X(400) X(401) X(403) X(404) X(405) X(409) X(411)     \
-    X(412) X(413) X(415) X(416) X(429) X(499) X(500) X(501) X(503) X(504) X(0)
+    X(200)                                                                                         \
+    X(201) X(202) X(204) X(206) X(304) X(400) X(401) X(403) X(404) X(405) X(409) X(411) X(412)     \
+        X(413) X(415) X(416) X(429) X(499) X(500) X(501) X(503) X(504) X(0)
 enum {
 #define X(code) +1
     HTTP_CODES_COUNT = 0 HTTP_CODES(X)
@@ -42,7 +44,7 @@ struct http_route_counters {
 
 /** One route as it is served: a row, or one of the routes that a row of collectives stands for. */
 struct http_route_entry {
-    const struct api_route *route;           /**< NULL: of the entry for requests without a route. */
+    const struct api_route *route; /**< NULL: of the entry for requests without a route. */
     const struct gpu_collective *collective; /**< Or NULL. */
     char *path;                              /**< Template, with the collective's name. */
     struct http_route_counters counters;
@@ -62,13 +64,15 @@ struct http_found {
 
 /**
  * Build from tables, each ending with {0}, the list with NULL.
- * @retval ST_INTERNAL two rows of one method and path, or a template that is none: a bug of the tables.
+ * @retval ST_INTERNAL two rows of one method and path, or a template that is none: a bug of the
+ * tables.
  */
 ST_MUST_CHECK enum st_status http_router_create(const struct api_route *const *tables,
                                                 struct http_router **ret_router,
                                                 struct st_error *err);
 void http_router_destroy(struct http_router *router);
-/** Find the route of a path without query. @param method API_METHOD_COUNT: one that no route has. Thread: any. */
+/** Find the route of a path without query. @param method API_METHOD_COUNT: one that no route has.
+ * Thread: any. */
 enum http_match http_router_find(const struct http_router *router, enum api_method method,
                                  const char *path, size_t length, struct http_found *ret_found);
 /** Entry i, in the order of the tables; NULL past the end. The first is the one without a route. */

@@ -12,8 +12,12 @@ bool http_timeout_parse(const char *text, uint64_t *ret_ns)
         char unit;
         uint64_t ns;
     } units[] = {
-        {'H', 3600 * ST_NS_PER_SECOND}, {'M', 60 * ST_NS_PER_SECOND}, {'S', ST_NS_PER_SECOND},
-        {'m', ST_NS_PER_MS},            {'u', 1000},                  {'n', 1},
+        {'H', 3600 * ST_NS_PER_SECOND},
+        {'M', 60 * ST_NS_PER_SECOND},
+        {'S', ST_NS_PER_SECOND},
+        {'m', ST_NS_PER_MS},
+        {'u', 1000},
+        {'n', 1},
     };
     size_t digits = strspn(text, "0123456789");
     if (digits < 1 || digits > TIMEOUT_DIGITS_MAX || !text[digits] || text[digits + 1]) {

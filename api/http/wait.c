@@ -65,14 +65,11 @@ enum st_status api_request_wait_operation(
         return wait_deliver(exchange, err);
     }
     exchange->wait_deadline_ns = st_clock_now_ns() + request->wait_ns;
-    enum st_status status =
-        server_operation_wait(operation, exchange->wait_deadline_ns, api_request_notify, request,
-                              &exchange->waiter, err);
-    if (status != ST_OK) {
-        http_wait_done(exchange);
-        return status;
-    }
-    if (!exchange->waiter) {
+    /* Too many wait already: the operation was accepted, so its state is the answer, not a refusal.
+     */
+    if (server_operation_wait(operation, exchange->wait_deadline_ns, api_request_notify, request,
+                              &exchange->waiter, err) != ST_OK ||
+        !exchange->waiter) {
         return wait_deliver(exchange, err);
     }
     api_request_suspend(request, wait_again);

@@ -2,6 +2,7 @@
 #define SYMTENSOR_API_RESOURCES_LIST_H
 
 #include "api/request.h"
+#include "api/text.h"
 #include "server/server.h"
 
 /** Lists: {"<name>":[...],"next_page_token":""}. An empty token is the only mark of the end. */

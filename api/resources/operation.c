@@ -12,7 +12,8 @@ static enum st_status operation_get(struct api_request *request, struct st_error
     }
     struct server_operation_view *view = server_operation_view(operation);
     server_operation_release(operation);
-    return api_snapshot_reply(request, 200, &view->base, err);
+    return view ? api_snapshot_reply(request, 200, &view->base, err)
+                : st_fail(err, ST_REASON_OUT_OF_MEMORY, NULL, "the server is out of host memory");
 }
 
 static enum st_status operation_wait(struct api_request *request, struct st_error *err)

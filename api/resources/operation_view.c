@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "api/error.h"
+#include "api/http/error_body.h"
 #include "api/resources/outcome.h"
 #include "api/resources/view.h"
 
@@ -141,7 +141,7 @@ static void error_write(struct api_text *text, const struct api_output *row, con
     (void)node;
     const struct server_operation_view *view = object;
     if (view->has_error) {
-        api_error_write(text, row->name, &view->error);
+        http_error_write(text, row->name, &view->error);
     } else {
         api_json_null(text, row->name);
     }

@@ -100,7 +100,8 @@ bool api_page_token_read(const char *scope, size_t scope_bytes, const char *toke
         return false;
     }
     memcpy(last, data + CHECK_BYTES, bytes - CHECK_BYTES);
-    if (!token_check(scope, scope_bytes, last, check) ||
+    /* A NUL in the id would make two spellings of one token. */
+    if (strlen(last) != bytes - CHECK_BYTES || !token_check(scope, scope_bytes, last, check) ||
         gnutls_memcmp(check, data, CHECK_BYTES) != 0) {
         return false;
     }

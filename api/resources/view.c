@@ -1,6 +1,7 @@
 #include "api/resources/view.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -72,7 +72,7 @@ static bool faults_match(enum gpu_driver_call call, struct fault *ret_fault)
 /** @return whether a fault answers the call, with *ret_result. Holds the call when it is a hang. */
 static bool faults_intercept(enum gpu_driver_call call, CUresult *ret_result)
 {
-    struct fault fault;
+    struct fault fault = {0};
     if (!faults_match(call, &fault)) {
         return false;
     }

@@ -12,7 +12,8 @@
  * pinned is done before the call returns.
  */
 
-#define COPY_LINE 64u /* bytes of a cache line */
+#define COPY_LINE 64u       /* bytes of a cache line */
+#define COPY_PREFETCH 1024u /* how far ahead a streaming copy asks for its source */
 
 /** One side of a copy. */
 struct copy_side {
@@ -33,6 +34,7 @@ static void copy_streaming(char *to, const char *from, uint64_t bytes)
     for (; bytes - at >= COPY_LINE; at += COPY_LINE) {
         const __m128i *source = (const void *)(from + at);
         __m128i *target = (void *)(to + at);
+        _mm_prefetch(from + at + COPY_PREFETCH, _MM_HINT_NTA);
         __m128i a = _mm_loadu_si128(source);
         __m128i b = _mm_loadu_si128(source + 1);
         __m128i c = _mm_loadu_si128(source + 2);

@@ -135,6 +135,8 @@ bool software_peer_access(int device, int peer);
 /* ---------------------------------------------------------------- the machine (machine.c) */
 
 uint64_t software_machine_memory_bytes(void); /**< min(physical, cgroup limit). */
+/** What the kernel believes can be allocated now without swapping. */
+uint64_t software_machine_available_bytes(void);
 uint64_t software_machine_cache_bytes(void);
 uint32_t software_machine_cores(void); /**< That this process may use. */
 bool software_machine_huge_pages(void);

@@ -116,8 +116,34 @@ uint64_t software_machine_memory_bytes(void)
     return bytes;
 }
 
+uint64_t software_machine_available_bytes(void)
+{
+    FILE *file = fopen("/proc/meminfo", "re");
+    uint64_t bytes = UINT64_MAX;
+    char line[128];
+    while (file && fgets(line, sizeof(line), file)) {
+        unsigned long long kib;
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) {
+            bytes = kib * ST_KIB;
+            break;
+        }
+    }
+    if (file) {
+        fclose(file);
+    }
+    return bytes;
+}
+
 uint64_t software_machine_cache_bytes(void)
 {
+    /* The kernel's figure is that of one core's cache; sysconf() may give the sum over a whole
+     * package. */
+    char line[128]; /* "32768K" */
+    unsigned long long kib = 0;
+    if (machine_read_line("/sys/devices/system/cpu/cpu0/cache/index3/size", line, sizeof(line)) &&
+        sscanf(line, "%lluK", &kib) == 1 && kib > 0 && kib < UINT64_MAX / ST_KIB) {
+        return kib * ST_KIB;
+    }
     long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
     return bytes > 0 ? (uint64_t)bytes : MACHINE_CACHE_DEFAULT;
 }

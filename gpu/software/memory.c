@@ -17,6 +17,7 @@
 #define MEMORY_NAME "symtensor-device-"
 #define MEMORY_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define MEMORY_HANDLE_TYPES (CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC)
+#define MEMORY_LARGE (64 * ST_MIB) /* from here on, look whether the machine has so much */
 #define MEMORY_FABRIC_MAGIC 0x7274656e73616265ull
 
 /** What is in the 64 bytes of our fabric handles. They are understood in the process that made
@@ -98,6 +99,11 @@ static void memory_touch_huge(int fd, uint64_t bytes)
 /** @return a sealed memfd of @p bytes, all of it there and zero; or -1 with errno. */
 static int memory_file_create(int device, uint64_t bytes)
 {
+    /* Asked for more than there is, fallocate() would take all there is first. */
+    if (bytes >= MEMORY_LARGE && bytes > software_machine_available_bytes()) {
+        errno = ENOMEM;
+        return -1;
+    }
     char name[32];
     snprintf(name, sizeof(name), MEMORY_NAME "%d", device);
     int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);

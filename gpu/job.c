@@ -1,0 +1,408 @@
+#include "gpu/job.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/clock.h"
+
+#define JOB_WATCH_NS (200 * ST_NS_PER_MS)
+
+/* ---------------------------------------------------------------- lists (jobs_lock is held) */
+
+static void list_push(struct gpu_job_list *list, struct gpu_job *job)
+{
+    job->list = list;
+    job->next = NULL;
+    job->previous = list->last;
+    if (list->last) {
+        list->last->next = job;
+    } else {
+        list->first = job;
+    }
+    list->last = job;
+}
+
+static void list_remove(struct gpu_job *job)
+{
+    struct gpu_job_list *list = job->list;
+    if (job->previous) {
+        job->previous->next = job->next;
+    } else {
+        list->first = job->next;
+    }
+    if (job->next) {
+        job->next->previous = job->previous;
+    } else {
+        list->last = job->previous;
+    }
+    job->list = NULL;
+}
+
+/* ---------------------------------------------------------------- the end */
+
+static void job_release(struct gpu_job *job)
+{
+    if (atomic_fetch_sub(&job->references, 1) == 1) {
+        free(job);
+    }
+}
+
+/** Tell, then count it out. */
+static void job_tell(struct gpu_job *job)
+{
+    struct gpu *gpu = job->gpu;
+    job->completion.done(job->completion.arg, job->status,
+                         job->status == ST_OK ? NULL : &job->err);
+    pthread_mutex_lock(&gpu->jobs_lock);
+    for (size_t i = 0; i < 2 && job->teams[i]; i++) {
+        job->teams[i]->jobs--;
+    }
+    pthread_cond_broadcast(&gpu->jobs_ended);
+    pthread_mutex_unlock(&gpu->jobs_lock);
+}
+
+/** All work has ended, and the job is in no list. */
+static void job_finish(struct gpu_job *job)
+{
+    if (job->staging) {
+        gpu_staging_release(job->gpu, job->staging);
+    }
+    job_tell(job);
+    job_release(job);
+}
+
+/** The host function: it must not call the driver. */
+static void job_host_function(void *data)
+{
+    struct gpu_job *job = data;
+    struct gpu *gpu = job->gpu;
+    pthread_mutex_lock(&gpu->jobs_lock);
+    bool told = job->list == &gpu->jobs_lost;
+    if (!told) {
+        list_remove(job);
+    }
+    pthread_mutex_unlock(&gpu->jobs_lock);
+    if (!told) {
+        job_finish(job);
+    }
+}
+
+/** Keep the first failure. */
+static void job_fail(struct gpu_job *job, enum st_status status, const struct st_error *err)
+{
+    if (job->status == ST_OK && status != ST_OK) {
+        job->status = status;
+        job->err = *err;
+    }
+}
+
+/* ---------------------------------------------------------------- the watch */
+
+/** The context of a device tells on any of its streams that it is in error. */
+static void watch_device(struct gpu_device *device)
+{
+    struct st_error unused;
+    if (atomic_load(&device->state) != GPU_DEVICE_OK ||
+        gpu_device_enter(device, &unused) != ST_OK) {
+        return;
+    }
+    CUresult result = device->gpu->driver->cuStreamQuery(device->service);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
+        gpu_result_fail(device, GPU_CALL_cuStreamQuery, result, &unused);
+    }
+}
+
+/** One running job that uses a lost device, moved to the list of the lost; or NULL. */
+static struct gpu_job *watch_take_lost(struct gpu *gpu, uint64_t lost)
+{
+    pthread_mutex_lock(&gpu->jobs_lock);
+    struct gpu_job *job = gpu->jobs_running.first;
+    while (job && (job->launching || !(job->devices & lost))) {
+        job = job->next;
+    }
+    if (job) {
+        list_remove(job);
+        list_push(&gpu->jobs_lost, job);
+    }
+    pthread_mutex_unlock(&gpu->jobs_lock);
+    return job;
+}
+
+static void watch_end_lost(struct gpu *gpu)
+{
+    uint64_t lost = atomic_load(&gpu->lost);
+    struct gpu_job *job = lost ? watch_take_lost(gpu, lost) : NULL;
+    while (job) {
+        struct st_error err = {0};
+        enum st_status status = gpu_devices_usable(gpu, job->devices & lost, &err);
+        job_fail(job, status, &err);
+        /* Its staging buffer stays out: a device that hangs might still write there. */
+        job_tell(job);
+        job = watch_take_lost(gpu, lost);
+    }
+}
+
+/** Whether all work of a job that no host function follows has ended, well or not. */
+static bool watch_polled_ended(struct gpu_job *job)
+{
+    for (uint32_t i = 0; i < job->lane_count; i++) {
+        struct gpu_device *device = job->lanes[i]->device;
+        struct st_error err = {0};
+        if (atomic_load(&device->state) == GPU_DEVICE_LOST) {
+            continue;
+        }
+        if (gpu_device_enter(device, &err) != ST_OK) {
+            return false;
+        }
+        CUresult result = job->gpu->driver->cuStreamQuery(job->lanes[i]->stream);
+        if (result != CUDA_SUCCESS && !gpu_result_is_sticky(result)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/** Only the watch takes jobs off this list, so that a job may be looked at without the lock. */
+static void watch_end_polled(struct gpu *gpu)
+{
+    pthread_mutex_lock(&gpu->jobs_lock);
+    struct gpu_job *job = gpu->jobs_polled.first;
+    pthread_mutex_unlock(&gpu->jobs_lock);
+    while (job) {
+        bool ended = watch_polled_ended(job);
+        pthread_mutex_lock(&gpu->jobs_lock);
+        struct gpu_job *next = job->next;
+        if (ended) {
+            list_remove(job);
+        }
+        pthread_mutex_unlock(&gpu->jobs_lock);
+        if (ended) {
+            job_finish(job);
+        }
+        job = next;
+    }
+}
+
+static void watch_arm(struct gpu *gpu);
+
+static void watch_fire(void *arg)
+{
+    struct gpu *gpu = arg;
+    for (uint32_t i = 0; i < gpu->device_count; i++) {
+        watch_device(&gpu->devices[i]);
+    }
+    watch_end_lost(gpu);
+    watch_end_polled(gpu);
+    pthread_mutex_lock(&gpu->jobs_lock);
+    gpu->watch_armed = false;
+    if (gpu->jobs_running.first || gpu->jobs_polled.first) {
+        watch_arm(gpu);
+    }
+    pthread_mutex_unlock(&gpu->jobs_lock);
+}
+
+/** jobs_lock is held. The timer is left to run out when the jobs end: short ones do not wake anybody. */
+static void watch_arm(struct gpu *gpu)
+{
+    if (!gpu->watch_armed && gpu->options.timers) {
+        gpu->watch_armed = st_timer_start(gpu->options.timers, &gpu->watch,
+                                          st_clock_now_ns() + JOB_WATCH_NS, watch_fire, gpu);
+    }
+}
+
+void gpu_jobs_stop_watch(struct gpu *gpu)
+{
+    if (gpu->options.timers) {
+        st_timer_stop(gpu->options.timers, &gpu->watch);
+    }
+}
+
+void gpu_jobs_free_lost(struct gpu *gpu)
+{
+    struct gpu_job *job = gpu->jobs_lost.first;
+    while (job) {
+        struct gpu_job *next = job->next;
+        job_release(job);
+        job = next;
+    }
+}
+
+/* ---------------------------------------------------------------- a job */
+
+struct gpu_job *gpu_job_start(struct gpu_team *team, struct gpu_team *other,
+                              struct gpu_completion completion)
+{
+    struct gpu *gpu = team->gpu;
+    struct st_error err = {0};
+    uint64_t devices = team->device_mask | (other ? other->device_mask : 0);
+    enum st_status status = gpu_devices_usable(gpu, devices, &err);
+    struct gpu_job *job = status == ST_OK ? calloc(1, sizeof(*job)) : NULL;
+    if (!job) {
+        if (status == ST_OK) {
+            status = st_fail(&err, ST_REASON_OUT_OF_MEMORY, NULL, "no memory for a job");
+        }
+        completion.done(completion.arg, status, &err);
+        return NULL;
+    }
+    job->gpu = gpu;
+    job->teams[0] = team;
+    job->teams[1] = other != team ? other : NULL;
+    job->completion = completion;
+    job->devices = devices;
+    atomic_init(&job->references, 1);
+    pthread_mutex_lock(&gpu->jobs_lock);
+    for (size_t i = 0; i < 2 && job->teams[i]; i++) {
+        job->teams[i]->jobs++;
+    }
+    pthread_mutex_unlock(&gpu->jobs_lock);
+    return job;
+}
+
+enum st_status gpu_job_enter(struct gpu_job *job, struct gpu_lane *lane, struct st_error *err)
+{
+    uint32_t at = 0;
+    while (at < job->lane_count && job->lanes[at] != lane) {
+        at++;
+    }
+    if (at == job->lane_count) {
+        assert(at < sizeof(job->lanes) / sizeof(job->lanes[0]));
+        job->lanes[job->lane_count++] = lane;
+    }
+    return gpu_device_enter(lane->device, err);
+}
+
+static enum st_status job_record(struct gpu_job *job, struct gpu_lane *lane, struct st_error *err)
+{
+    enum st_status status = gpu_job_enter(job, lane, err);
+    if (status != ST_OK) {
+        return status;
+    }
+    CUresult result = job->gpu->driver->cuEventRecord(lane->event, lane->stream);
+    if (result != CUDA_SUCCESS) {
+        return gpu_result_fail(lane->device, GPU_CALL_cuEventRecord, result, err);
+    }
+    return ST_OK;
+}
+
+static enum st_status job_wait(struct gpu_job *job, struct gpu_lane *lane,
+                               const struct gpu_lane *other, struct st_error *err)
+{
+    enum st_status status = gpu_job_enter(job, lane, err);
+    if (status != ST_OK || lane == other) {
+        return status;
+    }
+    CUresult result = job->gpu->driver->cuStreamWaitEvent(lane->stream, other->event, 0);
+    if (result != CUDA_SUCCESS) {
+        return gpu_result_fail(lane->device, GPU_CALL_cuStreamWaitEvent, result, err);
+    }
+    return ST_OK;
+}
+
+enum st_status gpu_job_follow(struct gpu_job *job, struct gpu_lane *lane, struct gpu_lane *other,
+                              struct st_error *err)
+{
+    if (lane == other) {
+        return ST_OK;
+    }
+    enum st_status status = job_record(job, other, err);
+    return status == ST_OK ? job_wait(job, lane, other, err) : status;
+}
+
+enum st_status gpu_job_barrier(struct gpu_job *job, struct st_error *err)
+{
+    enum st_status status = ST_OK;
+    if (job->lane_count < 2) {
+        return ST_OK;
+    }
+    for (uint32_t i = 0; i < job->lane_count && status == ST_OK; i++) {
+        status = job_record(job, job->lanes[i], err);
+    }
+    for (uint32_t i = 0; i < job->lane_count; i++) {
+        for (uint32_t j = 0; j < job->lane_count && status == ST_OK; j++) {
+            status = job_wait(job, job->lanes[i], job->lanes[j], err);
+        }
+    }
+    return status;
+}
+
+/** Let the first lane wait for the others. */
+static enum st_status job_join(struct gpu_job *job, struct st_error *err)
+{
+    struct gpu_lane *home = job->lanes[0];
+    enum st_status status = ST_OK;
+    for (uint32_t i = 1; i < job->lane_count && status == ST_OK; i++) {
+        status = gpu_job_follow(job, home, job->lanes[i], err);
+    }
+    return status == ST_OK ? gpu_job_enter(job, home, err) : status;
+}
+
+/** End the job behind all that is in its first lane. It may be told before this returns. */
+static enum st_status job_launch_end(struct gpu_job *job, struct st_error *err)
+{
+    struct gpu *gpu = job->gpu;
+    struct gpu_lane *home = job->lanes[0];
+    atomic_store(&job->references, 2);
+    pthread_mutex_lock(&gpu->jobs_lock);
+    job->launching = true;
+    list_push(&gpu->jobs_running, job);
+    watch_arm(gpu);
+    pthread_mutex_unlock(&gpu->jobs_lock);
+    CUresult result = gpu->driver->cuLaunchHostFunc(home->stream, job_host_function, job);
+    pthread_mutex_lock(&gpu->jobs_lock);
+    job->launching = false;
+    if (result != CUDA_SUCCESS) {
+        list_remove(job);
+    }
+    pthread_mutex_unlock(&gpu->jobs_lock);
+    job_release(job);
+    return result == CUDA_SUCCESS
+               ? ST_OK
+               : gpu_result_fail(home->device, GPU_CALL_cuLaunchHostFunc, result, err);
+}
+
+/** Without a timer there is nobody to ask later: wait here. */
+static void job_wait_here(struct gpu_job *job)
+{
+    for (uint32_t i = 0; i < job->lane_count; i++) {
+        gpu_device_enter_teardown(job->lanes[i]->device);
+        job->gpu->driver->cuStreamSynchronize(job->lanes[i]->stream);
+    }
+}
+
+/** No host function will come. What is queued runs on: the job ends when it has. */
+static void job_end_without_host(struct gpu_job *job)
+{
+    struct gpu *gpu = job->gpu;
+    bool polled = false;
+    if (job->lane_count > 0) {
+        pthread_mutex_lock(&gpu->jobs_lock);
+        watch_arm(gpu);
+        polled = gpu->watch_armed;
+        if (polled) {
+            list_push(&gpu->jobs_polled, job);
+        }
+        pthread_mutex_unlock(&gpu->jobs_lock);
+    }
+    if (!polled) {
+        job_wait_here(job);
+        job_finish(job);
+    }
+}
+
+void gpu_job_submit(struct gpu_job *job, enum st_status status, const struct st_error *err)
+{
+    struct st_error failure = {0};
+    job_fail(job, status, err);
+    status = ST_OK;
+    if (job->lane_count > 0) {
+        status = job_join(job, &failure);
+        status = status == ST_OK ? job_launch_end(job, &failure) : status;
+        if (status == ST_OK) {
+            return;
+        }
+    }
+    job_fail(job, status, &failure);
+    job_end_without_host(job);
+}

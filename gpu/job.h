@@ -1,0 +1,56 @@
+#ifndef SYMTENSOR_GPU_JOB_H
+#define SYMTENSOR_GPU_JOB_H
+
+#include "gpu/device.h"
+#include "gpu/team.h"
+
+/**
+ * A job: work on some lanes, joined by events, whose end is told once. It ends by a host function behind
+ * all of its work. A host function does not come when a context is in error, so while jobs are in flight a
+ * timer asks every 200 ms whether the devices are still alive.
+ */
+struct gpu_job {
+    struct gpu *gpu;
+    struct gpu_team *teams[2]; /**< The second: of another team's memory, or NULL. */
+    struct gpu_completion completion;
+    enum st_status status; /**< What it will end with, as far as is known. */
+    struct st_error err;
+    struct gpu_lane *lanes[ST_NODE_RANKS_MAX + 1]; /**< Used so far; the first one ends the job. */
+    uint32_t lane_count;
+    uint64_t devices;            /**< Bit i: device i matters to it. */
+    void *staging;               /**< A buffer that it holds, or NULL. */
+    struct gpu_lane *staging_lane; /**< Which used the buffer last. */
+    _Atomic uint32_t references; /**< The submitter's, and the host function's. */
+    /* Below: jobs_lock. */
+    bool launching; /**< The submitter is not done: the watch must not end it. */
+    struct gpu_job *previous, *next;
+    struct gpu_job_list *list; /**< NULL: in none. */
+};
+
+/**
+ * Start a job of a team.
+ * @param other another team whose memory takes part, or NULL.
+ * @return NULL when it cannot be: then the completion has been called.
+ */
+struct gpu_job *gpu_job_start(struct gpu_team *team, struct gpu_team *other,
+                              struct gpu_completion completion);
+/** Use a lane: makes its context current on this thread. Before every call on its stream. */
+ST_MUST_CHECK enum st_status gpu_job_enter(struct gpu_job *job, struct gpu_lane *lane,
+                                           struct st_error *err);
+/** What @p lane gets from now on waits for what @p other has got so far. */
+ST_MUST_CHECK enum st_status gpu_job_follow(struct gpu_job *job, struct gpu_lane *lane,
+                                            struct gpu_lane *other, struct st_error *err);
+/** Every lane used so far waits for every other. */
+ST_MUST_CHECK enum st_status gpu_job_barrier(struct gpu_job *job, struct st_error *err);
+/**
+ * All work is queued, or as much as could be: end the job when it is done, with @p status. The job must not
+ * be used any more.
+ */
+void gpu_job_submit(struct gpu_job *job, enum st_status status, const struct st_error *err);
+
+/** Stop the timer. No job may be running. */
+void gpu_jobs_stop_watch(struct gpu *gpu);
+/** Free the jobs whose host function can no longer come: the driver is closed. */
+void gpu_jobs_free_lost(struct gpu *gpu);
+
+#endif

@@ -1,0 +1,79 @@
+#include "gpu/device.h"
+
+/* Pinned buffers: made when first needed, one driver call each, and kept for the next transfer. */
+
+/** Take a free buffer; or, when none is, the right to make one. @return NULL and false: all are out. */
+static void *staging_take(struct gpu *gpu, bool *ret_make)
+{
+    void *buffer = NULL;
+    pthread_mutex_lock(&gpu->staging_lock);
+    if (gpu->staging_free_count > 0) {
+        buffer = gpu->staging_free[--gpu->staging_free_count];
+    }
+    *ret_make =
+        !buffer && gpu->staging_made_count + gpu->staging_growing < ST_STAGING_BUFFERS_MAX;
+    gpu->staging_growing += *ret_make;
+    pthread_mutex_unlock(&gpu->staging_lock);
+    return buffer;
+}
+
+/** A device that is still alive, whose context will do: the buffers are for all of them. */
+static struct gpu_device *staging_device(struct gpu *gpu)
+{
+    for (uint32_t i = 0; i < gpu->device_count; i++) {
+        if (atomic_load(&gpu->devices[i].state) == GPU_DEVICE_OK) {
+            return &gpu->devices[i];
+        }
+    }
+    return NULL;
+}
+
+static void *staging_make(struct gpu *gpu)
+{
+    struct gpu_device *device = staging_device(gpu);
+    struct st_error unused;
+    void *buffer = NULL;
+    if (device && gpu_device_enter(device, &unused) == ST_OK &&
+        gpu->driver->cuMemHostAlloc(&buffer, ST_STAGING_BYTES,
+                                    CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP) !=
+            CUDA_SUCCESS) {
+        buffer = NULL;
+    }
+    return buffer;
+}
+
+void *gpu_staging_acquire(struct gpu *gpu)
+{
+    bool make = false;
+    void *buffer = staging_take(gpu, &make);
+    if (!make) {
+        return buffer;
+    }
+    buffer = staging_make(gpu);
+    pthread_mutex_lock(&gpu->staging_lock);
+    gpu->staging_growing--;
+    if (buffer) {
+        gpu->staging_made[gpu->staging_made_count++] = buffer;
+    }
+    pthread_mutex_unlock(&gpu->staging_lock);
+    return buffer;
+}
+
+void gpu_staging_release(struct gpu *gpu, void *buffer)
+{
+    pthread_mutex_lock(&gpu->staging_lock);
+    gpu->staging_free[gpu->staging_free_count++] = buffer;
+    pthread_mutex_unlock(&gpu->staging_lock);
+}
+
+void gpu_staging_close(struct gpu *gpu)
+{
+    if (gpu->staging_made_count > 0) {
+        gpu_device_enter_teardown(&gpu->devices[0]);
+    }
+    for (uint32_t i = 0; i < gpu->staging_made_count; i++) {
+        gpu->driver->cuMemFreeHost(gpu->staging_made[i]);
+    }
+    gpu->staging_made_count = 0;
+    gpu->staging_free_count = 0;
+}

@@ -1,0 +1,156 @@
+#include "tests/contract/gpu/rig.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void set_variable(const char *name, const char *value)
+{
+    if (value) {
+        setenv(name, value, 1);
+    } else {
+        unsetenv(name);
+    }
+}
+
+void rig_open(struct rig *rig, const struct rig_options *options)
+{
+    struct st_error err = {0};
+    *rig = (struct rig){0};
+    set_variable("SYMTENSOR_SOFTWARE_NO_MULTICAST", options->no_multicast);
+    set_variable("SYMTENSOR_SOFTWARE_NO_FABRIC", options->no_fabric);
+    set_variable("SYMTENSOR_SOFTWARE_MULTICAST_SLOTS", options->multicast_slots);
+    set_variable("SYMTENSOR_SOFTWARE_MULTICAST_RECOMMENDED", options->multicast_recommended);
+    set_variable("SYMTENSOR_SOFTWARE_NO_PEER", options->no_peer);
+    set_variable("SYMTENSOR_SOFTWARE_LAUNCH_DELAY_US", options->launch_delay_us);
+    if (options->watch) {
+        assert_status(st_timers_create(&rig->timers, &err), ST_OK);
+    }
+    const struct gpu_options wanted = {
+        .driver = GPU_DRIVER_SOFTWARE,
+        .software_devices = options->devices ? options->devices : 4,
+        .software_memory_bytes = options->memory_bytes ? options->memory_bytes : 64 * ST_MIB,
+        .device_memory_limit = options->limit_bytes,
+        .nvls = options->nvls,
+        .nvls_slots = options->nvls_slots,
+        .timers = rig->timers,
+    };
+    assert_status(gpu_open(&wanted, &rig->gpu, &err), ST_OK);
+    gpu_software_usage(&rig->base);
+}
+
+void rig_assert_clean(const struct rig *rig)
+{
+    struct gpu_software_usage usage;
+    gpu_software_usage(&usage);
+    usage.host_allocations = rig->base.host_allocations; /* staging is kept for the next transfer */
+    assert_memory_equal(&usage, &rig->base, sizeof(usage));
+    for (uint32_t i = 0; i < gpu_device_count(rig->gpu); i++) {
+        struct gpu_device_memory memory;
+        gpu_device_memory(rig->gpu, i, &memory);
+        assert_int_equal(memory.owned_bytes, 0);
+        assert_int_equal(memory.quarantined_bytes, 0);
+        assert_int_equal(memory.free_bytes, gpu_device_info(rig->gpu, i)->total_bytes);
+    }
+    assert_int_equal(gpu_multicast_list(rig->gpu, NULL, 0), 0);
+}
+
+void rig_close(struct rig *rig)
+{
+    rig_assert_clean(rig);
+    gpu_close(rig->gpu);
+    st_timers_destroy(rig->timers);
+}
+
+struct gpu_team *rig_team(const struct rig *rig, uint32_t ranks, uint32_t devices)
+{
+    uint32_t ordinals[ST_NODE_RANKS_MAX];
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        ordinals[rank] = rank % devices;
+    }
+    struct gpu_team *team = NULL;
+    struct st_error err = {0};
+    assert_status(gpu_team_create(rig->gpu, ordinals, ranks, &team, &err), ST_OK);
+    return team;
+}
+
+struct gpu_memory *rig_memory(struct gpu_team *team, uint64_t bytes)
+{
+    const struct gpu_memory_spec spec = {.size_bytes = bytes, .attachable = true};
+    struct gpu_memory *memory = NULL;
+    struct st_error err = {0};
+    assert_status(gpu_memory_create(team, &spec, &memory, &err), ST_OK);
+    return memory;
+}
+
+/* ---------------------------------------------------------------- completions */
+
+static void wait_done(void *arg, enum st_status status, const struct st_error *err)
+{
+    struct rig_wait *wait = arg;
+    pthread_mutex_lock(&wait->lock);
+    wait->calls++;
+    wait->status = status;
+    if (err) {
+        wait->err = *err;
+    }
+    pthread_cond_broadcast(&wait->cond);
+    pthread_mutex_unlock(&wait->lock);
+}
+
+struct gpu_completion rig_completion(struct rig_wait *wait)
+{
+    return (struct gpu_completion){wait_done, wait};
+}
+
+enum st_status rig_await(struct rig_wait *wait)
+{
+    uint64_t end_ns = st_clock_now_ns() + 30 * ST_NS_PER_SECOND;
+    const struct timespec until = {.tv_sec = (time_t)(end_ns / ST_NS_PER_SECOND),
+                                   .tv_nsec = (long)(end_ns % ST_NS_PER_SECOND)};
+    int failure = 0;
+    pthread_mutex_lock(&wait->lock);
+    while (!wait->calls && !failure) {
+        failure = pthread_cond_clockwait(&wait->cond, &wait->lock, CLOCK_MONOTONIC, &until);
+    }
+    unsigned calls = wait->calls;
+    pthread_mutex_unlock(&wait->lock);
+    assert_int_equal(calls, 1);
+    return wait->status;
+}
+
+/* ---------------------------------------------------------------- bytes */
+
+static void move(const struct rig *rig, struct gpu_team *team, struct gpu_transfer_spec *spec,
+                 unsigned char *data, uint64_t bytes)
+{
+    spec->buffer = gpu_staging_acquire(rig->gpu);
+    assert_non_null(spec->buffer);
+    for (uint64_t at = 0; at < bytes; at += spec->bytes) {
+        struct rig_wait wait = RIG_WAIT_INIT;
+        spec->offset_bytes = at;
+        spec->bytes = bytes - at < ST_STAGING_BYTES ? bytes - at : ST_STAGING_BYTES;
+        if (spec->to_shard) {
+            memcpy(spec->buffer, data + at, spec->bytes);
+        }
+        gpu_transfer_run(team, spec, rig_completion(&wait));
+        assert_int_equal(rig_await(&wait), ST_OK);
+        if (!spec->to_shard) {
+            memcpy(data + at, spec->buffer, spec->bytes);
+        }
+    }
+    gpu_staging_release(rig->gpu, spec->buffer);
+}
+
+void rig_write(const struct rig *rig, struct gpu_team *team, struct gpu_memory *memory,
+               uint32_t rank, const void *data, uint64_t bytes)
+{
+    struct gpu_transfer_spec spec = {.memory = memory, .rank = rank, .to_shard = true};
+    move(rig, team, &spec, (unsigned char *)(uintptr_t)data, bytes);
+}
+
+void rig_read(const struct rig *rig, struct gpu_team *team, struct gpu_memory *memory,
+              uint32_t rank, void *data, uint64_t bytes)
+{
+    struct gpu_transfer_spec spec = {.memory = memory, .rank = rank};
+    move(rig, team, &spec, data, bytes);
+}

@@ -1,0 +1,84 @@
+#ifndef SYMTENSOR_TESTS_CONTRACT_GPU_RIG_H
+#define SYMTENSOR_TESTS_CONTRACT_GPU_RIG_H
+
+#include "tests/support/leak_check.h"
+
+#include <pthread.h>
+
+#include "base/clock.h"
+#include "base/size.h"
+#include "gpu/gpu.h"
+#include "gpu/software/software.h"
+
+/** gpu/gpu.h over the software driver, with whatever condition a test is about. */
+
+#define RIG_GRANULE (2ull << 20)
+
+/** Conditions. Zero: none. */
+struct rig_options {
+    uint32_t devices;      /**< 0: 4. */
+    uint64_t memory_bytes; /**< Per device; 0: 64 MiB. */
+    uint64_t limit_bytes;
+    enum gpu_nvls_mode nvls;
+    uint32_t nvls_slots;
+    bool watch;               /**< With a timer that watches jobs. */
+    const char *no_multicast; /**< "1", ...: values of SYMTENSOR_SOFTWARE_..., NULL: not set. */
+    const char *no_fabric;
+    const char *multicast_slots;
+    const char *multicast_recommended;
+    const char *no_peer;
+    const char *launch_delay_us;
+};
+
+struct rig {
+    struct gpu *gpu;
+    struct st_timers *timers;
+    struct gpu_software_usage base; /**< What the open devices themselves hold. */
+};
+
+void rig_open(struct rig *rig, const struct rig_options *options);
+/** Close; asserts that callers left nothing behind. */
+void rig_close(struct rig *rig);
+/** Asserts that the driver holds nothing but what it did after rig_open(), and that our counters
+ * agree. */
+void rig_assert_clean(const struct rig *rig);
+
+/** A team with ranks on devices rank % devices. */
+struct gpu_team *rig_team(const struct rig *rig, uint32_t ranks, uint32_t devices);
+/** Symmetric memory of its own. */
+struct gpu_memory *rig_memory(struct gpu_team *team, uint64_t bytes);
+
+/** A completion that can be waited for. */
+struct rig_wait {
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    unsigned calls;
+    enum st_status status;
+    struct st_error err;
+};
+#define RIG_WAIT_INIT                                                                              \
+    {                                                                                              \
+        PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, ST_OK,                             \
+        {                                                                                          \
+            0                                                                                      \
+        }                                                                                          \
+    }
+struct gpu_completion rig_completion(struct rig_wait *wait);
+/** Wait for the completion, at most 30 s. @return its status. */
+enum st_status rig_await(struct rig_wait *wait);
+
+/** Bytes to and from a shard, through the transfer calls. */
+void rig_write(const struct rig *rig, struct gpu_team *team, struct gpu_memory *memory,
+               uint32_t rank, const void *data, uint64_t bytes);
+void rig_read(const struct rig *rig, struct gpu_team *team, struct gpu_memory *memory,
+              uint32_t rank, void *data, uint64_t bytes);
+
+#define assert_status(call, wanted)                                                                \
+    do {                                                                                           \
+        enum st_status found_ = (call);                                                            \
+        if (found_ != (wanted)) {                                                                  \
+            fail_msg("%s: %s", st_status_info(found_)->name, err.message);                         \
+        }                                                                                          \
+    } while (0)
+
+#endif
