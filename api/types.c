@@ -138,7 +138,7 @@ static enum st_status integer_parse(const struct api_decoding *decoding, const c
                                         const struct api_field *field, const json_t *value,        \
                                         void *target, struct st_error *err)                        \
     {                                                                                              \
-        int64_t low = (low_bound), high = (high_bound), number;                                    \
+        int64_t low = (low_bound), high = (high_bound), number = 0;                                \
         field_bounds(field, &low, &high);                                                          \
         enum st_status status = integer_decode(decoding, value, low, high, &number, err);          \
         if (status == ST_OK) {                                                                     \
@@ -150,7 +150,7 @@ static enum st_status integer_parse(const struct api_decoding *decoding, const c
                                        const struct api_field *field, const char *text,            \
                                        void *target, struct st_error *err)                         \
     {                                                                                              \
-        int64_t low = (low_bound), high = (high_bound), number;                                    \
+        int64_t low = (low_bound), high = (high_bound), number = 0;                                \
         field_bounds(field, &low, &high);                                                          \
         enum st_status status = integer_parse(decoding, text, low, high, &number, err);            \
         if (status == ST_OK) {                                                                     \
@@ -203,7 +203,7 @@ const struct api_type api_type_bool = {
 static enum st_status tristate_decode(struct api_decoding *decoding, const struct api_field *field,
                                       const json_t *value, void *target, struct st_error *err)
 {
-    bool is_true;
+    bool is_true = false;
     enum st_status status = bool_decode(decoding, field, value, &is_true, err);
     if (status == ST_OK) {
         *(int *)target = is_true;

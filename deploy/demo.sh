@@ -19,10 +19,10 @@ for argument in "$@"; do
     esac
 done
 
-say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
+say() { printf '\n\033[1m== %s\033[0m\n' "$*" >&2; }
 # Show a command as a user would type it, then run it.
 show() {
-    printf '$ %s\n' "$*"
+    printf '$ %s\n' "$*" >&2
     "$@"
 }
 

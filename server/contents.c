@@ -82,12 +82,14 @@ void tensor_contents_begin(struct tensor *tensor, uint64_t shards)
 
 void tensor_contents_commit(struct tensor *tensor, uint64_t shards, bool full)
 {
+    /* One count for the tensor: a write of any shard shows in its highest generation. */
+    uint64_t generation = tensor_generation(tensor, ORDER_ALL) + 1;
     for (uint32_t rank = 0; rank < tensor->group->world_size; rank++) {
         struct tensor_shard *shard = &tensor->shards[rank];
         if (shards & order_rank(rank)) {
             bool undefined = shard->was_undefined && !full;
             shard->state = undefined ? SERVER_CONTENTS_UNDEFINED : SERVER_CONTENTS_VALID;
-            shard->generation++;
+            shard->generation = generation;
         }
     }
     tensor_touch(tensor);

@@ -201,7 +201,7 @@ ST_MUST_CHECK enum st_status tensor_generation_check(const struct tensor *tensor
                                                      uint64_t expected, struct st_error *err);
 /** A write begins: the shards show "writing". */
 void tensor_contents_begin(struct tensor *tensor, uint64_t shards);
-/** It succeeded: generation + 1 each. @param full all bytes were written: valid also if it was undefined before. */
+/** It succeeded: they get the tensor's highest generation + 1. @param full all bytes were written: valid also if it was undefined before. */
 void tensor_contents_commit(struct tensor *tensor, uint64_t shards, bool full);
 /** It failed or was cancelled: undefined. */
 void tensor_contents_fail(struct tensor *tensor, uint64_t shards);

@@ -265,5 +265,8 @@ void server_set_driver_call_limit(struct server *server, uint64_t limit_ns)
 {
     server_lock(server);
     server->driver_call_ns = limit_ns;
+    if (server->watching) {
+        watchdog_start(server); /* it may sleep by the old limit */
+    }
     server_unlock(server);
 }

@@ -94,10 +94,11 @@ static const char *scan_path(const struct scan *scan, char path[static ST_ERROR_
     return path;
 }
 
-const char *http_json_path(const char *text, size_t position, char path[static ST_ERROR_FIELD_MAX])
+const char *http_json_path(const char *text, size_t length, size_t position,
+                           char path[static ST_ERROR_FIELD_MAX])
 {
-    struct scan scan = {.text = text, .length = position};
-    while (scan.at < scan.length && scan_step(&scan)) {
+    struct scan scan = {.text = text, .length = length};
+    while (scan.at < length && scan.at < position && scan_step(&scan)) {
     }
     return scan_path(&scan, path);
 }
@@ -115,16 +116,14 @@ static enum st_status json_check_depth(const char *text, size_t length, struct s
     return ST_OK;
 }
 
-/** jansson's position is behind the token that it could not take; its own value is the one before.
- */
+/** jansson's position is behind the token that it could not take. */
 static enum st_status json_fail(const char *text, size_t length, const json_error_t *error,
                                 struct st_error *err)
 {
     char path[ST_ERROR_FIELD_MAX];
     char quoted[80];
     size_t position = error->position > 0 ? (size_t)error->position - 1 : 0;
-    return st_fail(err, ST_REASON_INVALID_JSON,
-                   http_json_path(text, position < length ? position : length, path),
+    return st_fail(err, ST_REASON_INVALID_JSON, http_json_path(text, length, position, path),
                    "line %d, column %d: %s", error->line, error->column,
                    st_error_quote(error->text, quoted));
 }

@@ -24,6 +24,7 @@ ST_MUST_CHECK enum st_status http_json_parse(const char *text, size_t length, js
  * Path of the value at byte @p position of a JSON text that need not be well formed: "shape[1]".
  * @return @p path.
  */
-const char *http_json_path(const char *text, size_t position, char path[static ST_ERROR_FIELD_MAX]);
+const char *http_json_path(const char *text, size_t length, size_t position,
+                           char path[static ST_ERROR_FIELD_MAX]);
 
 #endif

@@ -67,10 +67,13 @@ static const char *segment_cut(const char *path, const char *end, struct segment
     const char *slash = memchr(path, '/', (size_t)(end - path));
     const char *stop = slash ? slash : end;
     const char *colon = slash ? NULL : memchr(path, ':', (size_t)(stop - path));
-    *ret = (struct segment){.text = path,
-                            .length = (size_t)((colon ? colon : stop) - path),
-                            .verb = colon ? colon + 1 : "",
-                            .verb_length = colon ? (size_t)(stop - colon - 1) : 0};
+    *ret = (struct segment){.text = path, .length = (size_t)(stop - path), .verb = ""};
+    if (colon) {
+        /* A colon that ends the path is the verb itself, which none is called. */
+        ret->length = (size_t)(colon - path);
+        ret->verb = colon + 1 < stop ? colon + 1 : colon;
+        ret->verb_length = (size_t)(stop - ret->verb);
+    }
     return stop;
 }
 

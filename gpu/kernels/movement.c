@@ -124,6 +124,7 @@ static void operand_add(struct operand_range *range, uint64_t address, uint64_t 
 {
     uint64_t begin = saturating_add(address, offset_bytes);
     uint64_t end = saturating_add(begin, bytes);
+    begin = begin < end ? begin : end - 1; /* saturated: never empty */
     range->begin = begin < range->begin ? begin : range->begin;
     range->end = end > range->end ? end : range->end;
 }

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "gpu/memory.h"
+#include "server/registry.h"
 
 #define BENCH_DEADLINE_NS (120 * ST_NS_PER_SECOND)
 
@@ -200,6 +202,18 @@ void bench_get(struct server *server, const char *tensor, uint32_t rank, void *d
         got += server_download_read(transfer, to + got, bytes - got);
     }
     server_transfer_close(transfer);
+}
+
+uint64_t bench_tensor_address(struct server *server, const char *tensor, uint32_t rank)
+{
+    struct tensor *found = NULL;
+    struct st_error err = {0};
+    server_lock(server);
+    enum st_status status = tensor_lookup(server, tensor, "tensor", &found, &err);
+    uint64_t address = status == ST_OK ? gpu_memory_address(found->memory, rank) : 0;
+    server_unlock(server);
+    check(status, &err);
+    return address;
 }
 
 uint64_t bench_collective(struct server *server, const struct server_collective_request *request,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run the benchmark rows beside their limits and peers, interleaved, and print tables.
 
-usage: run.py --build DIR [--quick | --tiny] [--json FILE] [--only NAME,...] [--rounds N]
+usage: run.py --build DIR [--quick | --tiny] [--no-peers] [--json FILE] [--only NAME,...] [--rounds N]
 
 Every row is run in rounds; a round runs ours (with the bare loops in the same process, call by call) and
 then each peer once, so that a machine that changes its speed changes it for all. Medians are over all
@@ -43,7 +43,8 @@ class Bench:
         self.work = tempfile.mkdtemp(prefix="symtensor-bench.")
         self.peers = {}
         self.rows = []
-        self.build_peers()
+        if not options.no_peers:
+            self.build_peers()
 
     def build_peers(self):
         for library in ("openmpi", "mpich"):
@@ -145,6 +146,7 @@ def main():
     parser.add_argument("--build", required=True)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--json")
     parser.add_argument("--only", default="")
     parser.add_argument("--rounds", type=int)

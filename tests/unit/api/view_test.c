@@ -134,7 +134,7 @@ static void an_operation_shows_every_row_of_its_table(void **state)
     assert_string_equal(string_at(json, "error", "status"), "UNAVAILABLE");
     assert_string_equal(string_at(json, "algorithm", NULL), "two_shot");
     assert_true(json_is_false(json_object_get(json, "deterministic")));
-    assert_true(json_real_value(json_object_get(json_object_get(json, "bandwidth"),
+    assert_true(json_number_value(json_object_get(json_object_get(json, "bandwidth"),
                                                 "bus_bytes_per_second")) == 2.25e9);
     json_decref(json);
 }

@@ -1,0 +1,11 @@
+# gpu/ above the driver table: collectives as lists of movements, then all of gpu/gpu.h over the software
+# driver.
+set(collective_meaning ${CMAKE_SOURCE_DIR}/tests/contract/gpu/collective_meaning.c)
+set(gpu_rig ${CMAKE_SOURCE_DIR}/tests/contract/gpu/rig.c)
+set(reduce_reference ${CMAKE_SOURCE_DIR}/tests/support/reduce_reference.c)
+
+st_test(unit/gpu/collectives SOURCES ${collective_meaning} USES gpu)
+st_test(unit/gpu/algorithms USES gpu)
+st_test(unit/gpu/ranges USES gpu)
+st_test(contract/gpu/collectives SOURCES ${gpu_rig} ${collective_meaning} ${reduce_reference} USES gpu
+        TIMEOUT 300)
