@@ -35,9 +35,8 @@ static enum st_status allocation_map(struct gpu_allocation *allocation, enum gpu
 {
     struct gpu_device *device = allocation->device;
     const struct gpu_driver *driver = device->gpu->driver;
-    CUresult result = driver->cuMemAddressReserve(&allocation->address, allocation->bytes,
-                                                  device->granularity[type].recommended_bytes, 0,
-                                                  0);
+    CUresult result = driver->cuMemAddressReserve(
+        &allocation->address, allocation->bytes, device->granularity[type].recommended_bytes, 0, 0);
     if (result != CUDA_SUCCESS) {
         return allocation_fail(allocation, GPU_CALL_cuMemAddressReserve, result, err);
     }
@@ -93,7 +92,8 @@ enum st_status gpu_allocation_create(const struct gpu_allocation_spec *spec,
     return status == ST_OK ? allocation_share(allocation, err) : status;
 }
 
-/** Teardown has no caller to tell: it is logged, and the bytes stay counted. @return whether it worked. */
+/** Teardown has no caller to tell: it is logged, and the bytes stay counted. @return whether it
+ * worked. */
 static bool allocation_undo(const struct gpu_allocation *allocation, enum gpu_driver_call call,
                             CUresult result)
 {

@@ -22,10 +22,11 @@ struct gpu_allocation_spec {
 };
 
 /**
- * Create, map and give access. The bytes count as worked on until gpu_device_end_bytes(), on failure too.
- * Thread: a worker. Blocks: for driver calls.
+ * Create, map and give access. The bytes count as worked on until gpu_device_end_bytes(), on
+ * failure too. Thread: a worker. Blocks: for driver calls.
  * @param ret_allocation zero-filled; on failure it holds what gpu_allocation_destroy() must undo.
- * @retval ST_RESOURCE_EXHAUSTED GPU_MEMORY_EXHAUSTED, FD_LIMIT, MAP_LIMIT. @retval ST_UNAVAILABLE DEVICE_LOST.
+ * @retval ST_RESOURCE_EXHAUSTED GPU_MEMORY_EXHAUSTED, FD_LIMIT, MAP_LIMIT. @retval ST_UNAVAILABLE
+ * DEVICE_LOST.
  */
 ST_MUST_CHECK enum st_status gpu_allocation_create(const struct gpu_allocation_spec *spec,
                                                    struct gpu_allocation *ret_allocation,

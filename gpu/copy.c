@@ -89,8 +89,8 @@ enum st_status gpu_copy_queue(struct gpu_job *job, const struct gpu_copy_spec *s
                               enum gpu_copy_side side, struct st_error *err)
 {
     uint64_t from = gpu_memory_address(spec->source, spec->source_rank) + spec->source_offset;
-    uint64_t to = gpu_memory_address(spec->destination, spec->destination_rank) +
-                  spec->destination_offset;
+    uint64_t to =
+        gpu_memory_address(spec->destination, spec->destination_rank) + spec->destination_offset;
     if (spec->bytes == 0 || from == to) {
         return ST_OK;
     }

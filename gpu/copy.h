@@ -8,8 +8,8 @@
 enum gpu_copy_side { GPU_COPY_PUSH, GPU_COPY_PULL };
 
 /**
- * Queue a copy between two shards on a lane that reaches both, the wanted side's if it can. Where none
- * does, the bytes go through a pinned buffer, in order with the lanes of both sides.
+ * Queue a copy between two shards on a lane that reaches both, the wanted side's if it can. Where
+ * none does, the bytes go through a pinned buffer, in order with the lanes of both sides.
  * @param spec of memories of the job's teams. bytes of 0, and a copy onto itself: nothing.
  * @retval ST_RESOURCE_EXHAUSTED TOO_MANY_TRANSFERS: no pinned buffer is free.
  */

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DEVICE_THREADS 512u               /* of a block */
+#define DEVICE_THREADS 512u                /* of a block */
 #define DEVICE_BLOCK_TRAFFIC (64u * 1024u) /* bytes that make a block worth having */
 #define DEVICE_BLOCKS_PER_PROCESSOR 4u
 
@@ -93,8 +93,8 @@ static enum st_status device_ask_granularity(struct gpu_device *device, enum gpu
     CUmemAllocationProp prop;
     gpu_device_allocation_prop(device, type, &prop);
     size_t minimum = 0, recommended = 0;
-    CUresult result = driver->cuMemGetAllocationGranularity(&minimum, &prop,
-                                                            CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    CUresult result =
+        driver->cuMemGetAllocationGranularity(&minimum, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
     if (result == CUDA_SUCCESS) {
         result = driver->cuMemGetAllocationGranularity(&recommended, &prop,
                                                        CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
@@ -117,10 +117,9 @@ static void device_try_fabric(struct gpu_device *device)
         return;
     }
     gpu_device_allocation_prop(device, GPU_MEMORY_SYMMETRIC, &prop);
-    device->info.fabric =
-        driver->cuMemGetAllocationGranularity(&bytes, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ==
-            CUDA_SUCCESS &&
-        driver->cuMemCreate(&handle, bytes, &prop, 0) == CUDA_SUCCESS;
+    device->info.fabric = driver->cuMemGetAllocationGranularity(
+                              &bytes, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) == CUDA_SUCCESS &&
+                          driver->cuMemCreate(&handle, bytes, &prop, 0) == CUDA_SUCCESS;
     if (device->info.fabric) {
         driver->cuMemRelease(handle);
     }
@@ -183,7 +182,8 @@ static enum st_status device_open(struct gpu_device *device, struct st_error *er
     if (status != ST_OK) {
         return status;
     }
-    device->info.granularity_minimum_bytes = device->granularity[GPU_MEMORY_SYMMETRIC].minimum_bytes;
+    device->info.granularity_minimum_bytes =
+        device->granularity[GPU_MEMORY_SYMMETRIC].minimum_bytes;
     device->info.granularity_recommended_bytes =
         device->granularity[GPU_MEMORY_SYMMETRIC].recommended_bytes;
     gpu_device_refresh_free(device);
@@ -203,12 +203,11 @@ static void device_ask_multicast_granularity(struct gpu_device *device)
         .handleTypes = gpu_device_multicast_handle_types(device),
     };
     size_t minimum = 0, recommended = 0;
-    bool known = driver->cuMulticastGetGranularity(&minimum, &prop,
-                                                   CU_MULTICAST_GRANULARITY_MINIMUM) ==
-                     CUDA_SUCCESS &&
-                 driver->cuMulticastGetGranularity(&recommended, &prop,
-                                                   CU_MULTICAST_GRANULARITY_RECOMMENDED) ==
-                     CUDA_SUCCESS;
+    bool known =
+        driver->cuMulticastGetGranularity(&minimum, &prop, CU_MULTICAST_GRANULARITY_MINIMUM) ==
+            CUDA_SUCCESS &&
+        driver->cuMulticastGetGranularity(&recommended, &prop,
+                                          CU_MULTICAST_GRANULARITY_RECOMMENDED) == CUDA_SUCCESS;
     device->info.multicast_granularity_minimum_bytes = known ? minimum : 0;
     device->info.multicast_granularity_recommended_bytes = known ? recommended : 0;
 }
@@ -221,8 +220,8 @@ static enum st_status devices_read_peers(struct gpu *gpu, struct st_error *err)
         for (uint32_t b = 0; b < gpu->device_count; b++) {
             int can = 0;
             CUresult result = a == b ? CUDA_SUCCESS
-                                     : gpu->driver->cuDeviceCanAccessPeer(
-                                           &can, device->device, gpu->devices[b].device);
+                                     : gpu->driver->cuDeviceCanAccessPeer(&can, device->device,
+                                                                          gpu->devices[b].device);
             if (result != CUDA_SUCCESS) {
                 return gpu_result_fail(device, GPU_CALL_cuDeviceCanAccessPeer, result, err);
             }
@@ -341,9 +340,8 @@ enum st_status gpu_device_launch(struct gpu_device *device, CUstream stream, enu
     uint64_t wanted = traffic_bytes / DEVICE_BLOCK_TRAFFIC + 1;
     unsigned blocks = wanted < device->blocks_max ? (unsigned)wanted : device->blocks_max;
     void *arguments[] = {params};
-    CUresult result = device->gpu->driver->cuLaunchKernel(device->functions[kernel], blocks, 1, 1,
-                                                          DEVICE_THREADS, 1, 1, 0, stream,
-                                                          arguments, NULL);
+    CUresult result = device->gpu->driver->cuLaunchKernel(
+        device->functions[kernel], blocks, 1, 1, DEVICE_THREADS, 1, 1, 0, stream, arguments, NULL);
     if (result != CUDA_SUCCESS) {
         return gpu_result_fail(device, GPU_CALL_cuLaunchKernel, result, err);
     }

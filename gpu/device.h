@@ -9,14 +9,16 @@
 #include "gpu/gpu.h"
 
 /**
- * What the files of gpu/ share about the driver and its devices. Nothing outside gpu/ includes this.
+ * What the files of gpu/ share about the driver and its devices. Nothing outside gpu/ includes
+ * this.
  *
  * Locks, in the order in which they may be taken:
- *   gpu_team.memory_lock  one creation or destruction of memory a team at a time; held across driver calls
- *   gpu.multicast_lock    the list of multicast objects and what is bound to them
+ *   gpu_team.memory_lock  one creation or destruction of memory a team at a time; held across
+ * driver calls gpu.multicast_lock    the list of multicast objects and what is bound to them
  *   gpu.jobs_lock         work in flight
  *   gpu.staging_lock      the pool of pinned buffers
- * The last three are never held across a driver call or a caller's callback. What else is shared is atomic.
+ * The last three are never held across a driver call or a caller's callback. What else is shared is
+ * atomic.
  */
 
 /** Kernels: name in the module and in gpu/kernels/params.h. */
@@ -58,15 +60,16 @@ struct gpu_device {
     CUcontext context; /**< NULL: not retained. */
     CUmodule module;   /**< NULL: not loaded. */
     CUfunction functions[GPU_KERNEL_COUNT];
-    bool kernels; /**< All functions are there. */
+    bool kernels;     /**< All functions are there. */
     CUstream service; /**< For zeroing, self-tests and the watch; NULL: none. */
     struct gpu_granularity granularity[2]; /**< By enum gpu_memory_type. */
-    uint64_t peers;                        /**< Bit i: reaches the memory of device i, itself included. */
-    uint32_t blocks_max;                   /**< Thread blocks of one launch. */
+    uint64_t peers;      /**< Bit i: reaches the memory of device i, itself included. */
+    uint32_t blocks_max; /**< Thread blocks of one launch. */
     _Atomic uint64_t owned_bytes, quarantined_bytes, free_bytes;
-    _Atomic uint64_t pending_bytes; /**< Of owned_bytes: a creation or destruction works on them now. */
-    _Atomic int state;              /**< enum gpu_device_state; only rises. */
-    const char *_Atomic reason;     /**< Static text. */
+    _Atomic uint64_t
+        pending_bytes;          /**< Of owned_bytes: a creation or destruction works on them now. */
+    _Atomic int state;          /**< enum gpu_device_state; only rises. */
+    const char *_Atomic reason; /**< Static text. */
 };
 
 struct gpu_job;
@@ -94,8 +97,9 @@ struct gpu {
     pthread_mutex_t jobs_lock;
     pthread_cond_t jobs_ended;
     struct gpu_job_list jobs_running; /**< A host function will end them. */
-    struct gpu_job_list jobs_polled;  /**< No host function could be queued: the watch asks for them. */
-    struct gpu_job_list jobs_lost;    /**< Ended by the watch; their host function may never come. */
+    struct gpu_job_list
+        jobs_polled; /**< No host function could be queued: the watch asks for them. */
+    struct gpu_job_list jobs_lost; /**< Ended by the watch; their host function may never come. */
     struct st_timer watch;
     bool watch_armed;
 
@@ -108,11 +112,13 @@ struct gpu {
 
 /* ---------------------------------------------------------------- device.c */
 
-/** Open the devices of gpu->driver. On failure what was opened stays in the struct for gpu_devices_close(). */
+/** Open the devices of gpu->driver. On failure what was opened stays in the struct for
+ * gpu_devices_close(). */
 ST_MUST_CHECK enum st_status gpu_devices_open(struct gpu *gpu, struct st_error *err);
 void gpu_devices_close(struct gpu *gpu);
 
-/** What a shard on the device is asked for with: handle types for symmetric memory, none for global. */
+/** What a shard on the device is asked for with: handle types for symmetric memory, none for
+ * global. */
 void gpu_device_allocation_prop(const struct gpu_device *device, enum gpu_memory_type type,
                                 CUmemAllocationProp *ret_prop);
 /** Handle types of multicast objects: those of the peers (NCCL, PyTorch) on one node. */
@@ -147,7 +153,8 @@ void gpu_device_end_bytes(struct gpu_device *device, uint64_t bytes);
 void gpu_device_quarantine(struct gpu_device *device, uint64_t bytes);
 void gpu_device_unquarantine(struct gpu_device *device, uint64_t bytes);
 
-/** Launch a kernel whose only parameter is the struct at @p params. The device's context is current. */
+/** Launch a kernel whose only parameter is the struct at @p params. The device's context is
+ * current. */
 ST_MUST_CHECK enum st_status gpu_device_launch(struct gpu_device *device, CUstream stream,
                                                enum gpu_kernel kernel, void *params,
                                                uint64_t traffic_bytes, struct st_error *err);

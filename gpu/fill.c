@@ -23,7 +23,8 @@ static void fill_params(const struct gpu_fill_spec *spec, uint64_t elements,
     }
 }
 
-/** The lane that fills a rank: the rank's own, or the first for all when little is to be written. */
+/** The lane that fills a rank: the rank's own, or the first for all when little is to be written.
+ */
 static struct gpu_lane *fill_lane(struct gpu_team *team, const struct gpu_memory *memory,
                                   uint32_t rank, uint64_t bytes)
 {

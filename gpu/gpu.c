@@ -68,10 +68,10 @@ static enum st_status backend_choose(struct gpu *gpu, struct st_error *err)
     static const char *const names[] = {
         [GPU_DRIVER_AUTO] = "auto", [GPU_DRIVER_CUDA] = "cuda", [GPU_DRIVER_SOFTWARE] = "software"};
     enum gpu_driver_choice choice = gpu->options.driver;
-    enum st_status status = st_fail(
-        err, ST_REASON_NO_DRIVER, "driver",
-        "this build has no way to a %s driver; auto and software open software devices",
-        names[choice]);
+    enum st_status status =
+        st_fail(err, ST_REASON_NO_DRIVER, "driver",
+                "this build has no way to a %s driver; auto and software open software devices",
+                names[choice]);
     for (size_t i = 0; i < sizeof(gpu_backends) / sizeof(gpu_backends[0]); i++) {
         if (choice != GPU_DRIVER_AUTO && choice != gpu_backends[i].choice) {
             continue;

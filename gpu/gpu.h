@@ -161,6 +161,12 @@ ST_MUST_CHECK enum st_status gpu_team_create(struct gpu *gpu, const uint32_t *de
  * nothing. */
 void gpu_team_destroy(struct gpu_team *team);
 
+/**
+ * Why no memory of the team can have multicast, as far as the team's devices tell; NONE: it should
+ * have. Thread: any. Blocks: never.
+ */
+enum gpu_multicast_reason gpu_team_multicast_reason(const struct gpu_team *team);
+
 enum gpu_memory_type { GPU_MEMORY_SYMMETRIC, GPU_MEMORY_GLOBAL };
 enum gpu_multicast_mode { GPU_MULTICAST_AUTO, GPU_MULTICAST_REQUIRED, GPU_MULTICAST_DISABLED };
 

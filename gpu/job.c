@@ -42,19 +42,11 @@ static void list_remove(struct gpu_job *job)
 
 /* ---------------------------------------------------------------- the end */
 
-static void job_release(struct gpu_job *job)
-{
-    if (atomic_fetch_sub(&job->references, 1) == 1) {
-        free(job);
-    }
-}
-
 /** Tell, then count it out. */
 static void job_tell(struct gpu_job *job)
 {
     struct gpu *gpu = job->gpu;
-    job->completion.done(job->completion.arg, job->status,
-                         job->status == ST_OK ? NULL : &job->err);
+    job->completion.done(job->completion.arg, job->status, job->status == ST_OK ? NULL : &job->err);
     pthread_mutex_lock(&gpu->jobs_lock);
     for (size_t i = 0; i < 2 && job->teams[i]; i++) {
         job->teams[i]->jobs--;
@@ -63,30 +55,33 @@ static void job_tell(struct gpu_job *job)
     pthread_mutex_unlock(&gpu->jobs_lock);
 }
 
-/** All work has ended, and the job is in no list. */
-static void job_finish(struct gpu_job *job)
+/** One of those that the job waits for is done; the last one ends it. No driver call in here. */
+static void job_drop(struct gpu_job *job)
 {
-    if (job->staging) {
-        gpu_staging_release(job->gpu, job->staging);
-    }
-    job_tell(job);
-    job_release(job);
-}
-
-/** The host function: it must not call the driver. */
-static void job_host_function(void *data)
-{
-    struct gpu_job *job = data;
     struct gpu *gpu = job->gpu;
+    if (atomic_fetch_sub(&job->pending, 1) != 1) {
+        return;
+    }
     pthread_mutex_lock(&gpu->jobs_lock);
     bool told = job->list == &gpu->jobs_lost;
-    if (!told) {
+    if (job->list && !told) {
         list_remove(job);
     }
     pthread_mutex_unlock(&gpu->jobs_lock);
-    if (!told) {
-        job_finish(job);
+    if (told) {
+        return; /* whoever did may still be at it: gpu_jobs_free_lost() frees the job */
     }
+    if (job->staging) {
+        gpu_staging_release(gpu, job->staging);
+    }
+    job_tell(job);
+    free(job);
+}
+
+/** Behind all that a lane got. It comes only when all of that went well. */
+static void job_host_function(void *data)
+{
+    job_drop(data);
 }
 
 /** Keep the first failure. */
@@ -144,16 +139,16 @@ static void watch_end_lost(struct gpu *gpu)
     }
 }
 
-/** Whether all work of a job that no host function follows has ended, well or not. */
-static bool watch_polled_ended(struct gpu_job *job)
+/** Whether all that is queued for a job has ended, well or not. */
+static bool watch_is_idle(struct gpu_job *job)
 {
     for (uint32_t i = 0; i < job->lane_count; i++) {
         struct gpu_device *device = job->lanes[i]->device;
-        struct st_error err = {0};
+        struct st_error unused;
         if (atomic_load(&device->state) == GPU_DEVICE_LOST) {
             continue;
         }
-        if (gpu_device_enter(device, &err) != ST_OK) {
+        if (gpu_device_enter(device, &unused) != ST_OK) {
             return false;
         }
         CUresult result = job->gpu->driver->cuStreamQuery(job->lanes[i]->stream);
@@ -164,22 +159,23 @@ static bool watch_polled_ended(struct gpu_job *job)
     return true;
 }
 
-/** Only the watch takes jobs off this list, so that a job may be looked at without the lock. */
+/** Only the watch takes jobs off this list, so that they may be looked at without the lock. */
 static void watch_end_polled(struct gpu *gpu)
 {
     pthread_mutex_lock(&gpu->jobs_lock);
     struct gpu_job *job = gpu->jobs_polled.first;
     pthread_mutex_unlock(&gpu->jobs_lock);
     while (job) {
-        bool ended = watch_polled_ended(job);
+        bool idle = watch_is_idle(job);
         pthread_mutex_lock(&gpu->jobs_lock);
         struct gpu_job *next = job->next;
-        if (ended) {
+        if (idle) { /* what host functions it has come now, or the device is lost */
             list_remove(job);
+            list_push(&gpu->jobs_running, job);
         }
         pthread_mutex_unlock(&gpu->jobs_lock);
-        if (ended) {
-            job_finish(job);
+        if (idle) {
+            job_drop(job);
         }
         job = next;
     }
@@ -193,8 +189,8 @@ static void watch_fire(void *arg)
     for (uint32_t i = 0; i < gpu->device_count; i++) {
         watch_device(&gpu->devices[i]);
     }
-    watch_end_lost(gpu);
     watch_end_polled(gpu);
+    watch_end_lost(gpu);
     pthread_mutex_lock(&gpu->jobs_lock);
     gpu->watch_armed = false;
     if (gpu->jobs_running.first || gpu->jobs_polled.first) {
@@ -203,7 +199,8 @@ static void watch_fire(void *arg)
     pthread_mutex_unlock(&gpu->jobs_lock);
 }
 
-/** jobs_lock is held. The timer is left to run out when the jobs end: short ones do not wake anybody. */
+/** jobs_lock is held. The timer is left to run out when the jobs end: short ones do not wake
+ * anybody. */
 static void watch_arm(struct gpu *gpu)
 {
     if (!gpu->watch_armed && gpu->options.timers) {
@@ -224,7 +221,7 @@ void gpu_jobs_free_lost(struct gpu *gpu)
     struct gpu_job *job = gpu->jobs_lost.first;
     while (job) {
         struct gpu_job *next = job->next;
-        job_release(job);
+        free(job);
         job = next;
     }
 }
@@ -251,7 +248,6 @@ struct gpu_job *gpu_job_start(struct gpu_team *team, struct gpu_team *other,
     job->teams[1] = other != team ? other : NULL;
     job->completion = completion;
     job->devices = devices;
-    atomic_init(&job->references, 1);
     pthread_mutex_lock(&gpu->jobs_lock);
     for (size_t i = 0; i < 2 && job->teams[i]; i++) {
         job->teams[i]->jobs++;
@@ -327,39 +323,28 @@ enum st_status gpu_job_barrier(struct gpu_job *job, struct st_error *err)
     return status;
 }
 
-/** Let the first lane wait for the others. */
-static enum st_status job_join(struct gpu_job *job, struct st_error *err)
+/** End each lane's part. @return whether a host function follows everything that was queued. */
+static bool job_launch_ends(struct gpu_job *job)
 {
-    struct gpu_lane *home = job->lanes[0];
-    enum st_status status = ST_OK;
-    for (uint32_t i = 1; i < job->lane_count && status == ST_OK; i++) {
-        status = gpu_job_follow(job, home, job->lanes[i], err);
+    bool complete = true;
+    for (uint32_t i = 0; i < job->lane_count; i++) {
+        struct gpu_lane *lane = job->lanes[i];
+        struct st_error err = {0};
+        enum st_status status = gpu_device_enter(lane->device, &err);
+        CUresult result = CUDA_SUCCESS;
+        if (status == ST_OK) {
+            result = job->gpu->driver->cuLaunchHostFunc(lane->stream, job_host_function, job);
+        }
+        if (result != CUDA_SUCCESS) {
+            status = gpu_result_fail(lane->device, GPU_CALL_cuLaunchHostFunc, result, &err);
+        }
+        if (status != ST_OK) {
+            job_fail(job, status, &err);
+            atomic_fetch_sub(&job->pending, 1); /* never the last: the submitter's is left */
+            complete = false;
+        }
     }
-    return status == ST_OK ? gpu_job_enter(job, home, err) : status;
-}
-
-/** End the job behind all that is in its first lane. It may be told before this returns. */
-static enum st_status job_launch_end(struct gpu_job *job, struct st_error *err)
-{
-    struct gpu *gpu = job->gpu;
-    struct gpu_lane *home = job->lanes[0];
-    atomic_store(&job->references, 2);
-    pthread_mutex_lock(&gpu->jobs_lock);
-    job->launching = true;
-    list_push(&gpu->jobs_running, job);
-    watch_arm(gpu);
-    pthread_mutex_unlock(&gpu->jobs_lock);
-    CUresult result = gpu->driver->cuLaunchHostFunc(home->stream, job_host_function, job);
-    pthread_mutex_lock(&gpu->jobs_lock);
-    job->launching = false;
-    if (result != CUDA_SUCCESS) {
-        list_remove(job);
-    }
-    pthread_mutex_unlock(&gpu->jobs_lock);
-    job_release(job);
-    return result == CUDA_SUCCESS
-               ? ST_OK
-               : gpu_result_fail(home->device, GPU_CALL_cuLaunchHostFunc, result, err);
+    return complete;
 }
 
 /** Without a timer there is nobody to ask later: wait here. */
@@ -371,38 +356,33 @@ static void job_wait_here(struct gpu_job *job)
     }
 }
 
-/** No host function will come. What is queued runs on: the job ends when it has. */
-static void job_end_without_host(struct gpu_job *job)
-{
-    struct gpu *gpu = job->gpu;
-    bool polled = false;
-    if (job->lane_count > 0) {
-        pthread_mutex_lock(&gpu->jobs_lock);
-        watch_arm(gpu);
-        polled = gpu->watch_armed;
-        if (polled) {
-            list_push(&gpu->jobs_polled, job);
-        }
-        pthread_mutex_unlock(&gpu->jobs_lock);
-    }
-    if (!polled) {
-        job_wait_here(job);
-        job_finish(job);
-    }
-}
-
 void gpu_job_submit(struct gpu_job *job, enum st_status status, const struct st_error *err)
 {
-    struct st_error failure = {0};
+    struct gpu *gpu = job->gpu;
     job_fail(job, status, err);
-    status = ST_OK;
-    if (job->lane_count > 0) {
-        status = job_join(job, &failure);
-        status = status == ST_OK ? job_launch_end(job, &failure) : status;
-        if (status == ST_OK) {
-            return;
-        }
+    atomic_store(&job->pending, job->lane_count + 1);
+    if (job->lane_count == 0) {
+        job_drop(job);
+        return;
     }
-    job_fail(job, status, &failure);
-    job_end_without_host(job);
+    pthread_mutex_lock(&gpu->jobs_lock);
+    job->launching = true;
+    list_push(&gpu->jobs_running, job);
+    watch_arm(gpu);
+    pthread_mutex_unlock(&gpu->jobs_lock);
+    bool complete = job_launch_ends(job);
+    pthread_mutex_lock(&gpu->jobs_lock);
+    job->launching = false;
+    bool polled = !complete && gpu->watch_armed;
+    if (polled) {
+        list_remove(job);
+        list_push(&gpu->jobs_polled, job);
+    }
+    pthread_mutex_unlock(&gpu->jobs_lock);
+    if (!complete && !polled) {
+        job_wait_here(job);
+    }
+    if (!polled) {
+        job_drop(job);
+    }
 }

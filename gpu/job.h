@@ -5,9 +5,11 @@
 #include "gpu/team.h"
 
 /**
- * A job: work on some lanes, joined by events, whose end is told once. It ends by a host function behind
- * all of its work. A host function does not come when a context is in error, so while jobs are in flight a
- * timer asks every 200 ms whether the devices are still alive.
+ * A job: work on some lanes, whose end is told once. Behind its work every lane has a host
+ * function, and the last of them ends the job. A host function does not come when its context is in
+ * error (and another lane that waits for an event of that context may go on as if nothing had
+ * happened), so while jobs are in flight a timer asks every 200 ms whether the devices are still
+ * alive.
  */
 struct gpu_job {
     struct gpu *gpu;
@@ -15,12 +17,12 @@ struct gpu_job {
     struct gpu_completion completion;
     enum st_status status; /**< What it will end with, as far as is known. */
     struct st_error err;
-    struct gpu_lane *lanes[ST_NODE_RANKS_MAX + 1]; /**< Used so far; the first one ends the job. */
+    struct gpu_lane *lanes[ST_NODE_RANKS_MAX + 1]; /**< Used so far. */
     uint32_t lane_count;
-    uint64_t devices;            /**< Bit i: device i matters to it. */
-    void *staging;               /**< A buffer that it holds, or NULL. */
+    uint64_t devices;              /**< Bit i: device i matters to it. */
+    void *staging;                 /**< A buffer that it holds, or NULL. */
     struct gpu_lane *staging_lane; /**< Which used the buffer last. */
-    _Atomic uint32_t references; /**< The submitter's, and the host function's. */
+    _Atomic uint32_t pending;      /**< Host functions that are due, and the submitter. */
     /* Below: jobs_lock. */
     bool launching; /**< The submitter is not done: the watch must not end it. */
     struct gpu_job *previous, *next;
@@ -43,8 +45,8 @@ ST_MUST_CHECK enum st_status gpu_job_follow(struct gpu_job *job, struct gpu_lane
 /** Every lane used so far waits for every other. */
 ST_MUST_CHECK enum st_status gpu_job_barrier(struct gpu_job *job, struct st_error *err);
 /**
- * All work is queued, or as much as could be: end the job when it is done, with @p status. The job must not
- * be used any more.
+ * All work is queued, or as much as could be: end the job when it is done, with @p status. The job
+ * must not be used any more.
  */
 void gpu_job_submit(struct gpu_job *job, enum st_status status, const struct st_error *err);
 

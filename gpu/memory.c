@@ -17,9 +17,9 @@ static enum st_status memory_check_peers(const struct gpu_team *team, struct st_
     if (team->peer_access) {
         return ST_OK;
     }
-    enum st_status status =
-        st_fail(err, ST_REASON_NO_PEER_ACCESS, NULL, "device %u does not reach the memory of device %u",
-                team->no_peer[0], team->no_peer[1]);
+    enum st_status status = st_fail(err, ST_REASON_NO_PEER_ACCESS, NULL,
+                                    "device %u does not reach the memory of device %u",
+                                    team->no_peer[0], team->no_peer[1]);
     st_error_add_detail(err, "devices", "%u,%u", team->no_peer[0], team->no_peer[1]);
     return status;
 }
@@ -200,6 +200,5 @@ uint64_t gpu_memory_multicast_address(const struct gpu_memory *memory)
 bool gpu_memory_reached(const struct gpu_memory *memory, uint32_t rank,
                         const struct gpu_device *device)
 {
-    return memory->shards &&
-           (memory->shards->allocations[rank].access >> device->info.ordinal & 1);
+    return memory->shards && (memory->shards->allocations[rank].access >> device->info.ordinal & 1);
 }

@@ -37,8 +37,8 @@ static enum gpu_multicast_reason multicast_failed(struct gpu_device *device,
     gpu_result_fail(device, call, result, &err);
     st_log_error(ST_LOG_DEBUG, "no multicast", &err);
     for (size_t i = 0; i < sizeof(multicast_failures) / sizeof(multicast_failures[0]); i++) {
-        bool call_matches = multicast_failures[i].call == call ||
-                            multicast_failures[i].call == GPU_CALL_COUNT;
+        bool call_matches =
+            multicast_failures[i].call == call || multicast_failures[i].call == GPU_CALL_COUNT;
         if (call_matches && multicast_failures[i].result == result) {
             return multicast_failures[i].reason;
         }
@@ -132,8 +132,8 @@ enum gpu_multicast_reason gpu_multicast_judge(struct gpu_team *team)
         return GPU_MULTICAST_DIFFERENT_DOMAIN;
     }
     const CUmulticastObjectProp prop = chunk_prop(
-        team, chunk_size(team, 1,
-                         team->lanes[0].device->info.multicast_granularity_recommended_bytes));
+        team,
+        chunk_size(team, 1, team->lanes[0].device->info.multicast_granularity_recommended_bytes));
     size_t minimum = 0, recommended = 0;
     CUresult result =
         driver->cuMulticastGetGranularity(&minimum, &prop, CU_MULTICAST_GRANULARITY_MINIMUM);
@@ -367,9 +367,8 @@ static enum gpu_multicast_reason chunk_map(struct gpu_multicast_chunk *chunk)
     struct gpu_team *team = chunk->team;
     struct gpu_device *device = team->lanes[0].device;
     const struct gpu_driver *driver = team->gpu->driver;
-    CUresult result = driver->cuMemAddressReserve(&chunk->address, chunk->size_bytes,
-                                                  team->multicast_granularity.recommended_bytes, 0,
-                                                  0);
+    CUresult result = driver->cuMemAddressReserve(
+        &chunk->address, chunk->size_bytes, team->multicast_granularity.recommended_bytes, 0, 0);
     if (result != CUDA_SUCCESS) {
         return multicast_failed(device, GPU_CALL_cuMemAddressReserve, result);
     }
@@ -397,9 +396,9 @@ static void chunk_unmap(struct gpu_multicast_chunk *chunk)
 {
     struct gpu_team *team = chunk->team;
     if (chunk->mapped) {
-        chunk->mapped = !multicast_undo(
-            team->lanes[0].device, GPU_CALL_cuMemUnmap,
-            team->gpu->driver->cuMemUnmap(chunk->address, chunk->size_bytes));
+        chunk->mapped =
+            !multicast_undo(team->lanes[0].device, GPU_CALL_cuMemUnmap,
+                            team->gpu->driver->cuMemUnmap(chunk->address, chunk->size_bytes));
     }
 }
 
@@ -510,10 +509,10 @@ static uint64_t binding_unbind(struct gpu_multicast_binding *binding)
     for (uint64_t left = binding->bound; left; left &= left - 1) {
         uint32_t i = (uint32_t)__builtin_ctzll(left);
         struct gpu_device *device = team->lanes[i].device;
-        bool undone = multicast_undo(device, GPU_CALL_cuMulticastUnbind,
-                                     team->gpu->driver->cuMulticastUnbind(
-                                         chunk->handle, device->device, binding->offset,
-                                         binding->bytes));
+        bool undone =
+            multicast_undo(device, GPU_CALL_cuMulticastUnbind,
+                           team->gpu->driver->cuMulticastUnbind(chunk->handle, device->device,
+                                                                binding->offset, binding->bytes));
         stuck |= (uint64_t)!undone << i;
     }
     return stuck;

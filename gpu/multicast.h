@@ -5,9 +5,10 @@
 #include "gpu/ranges.h"
 
 /**
- * Multicast objects. Slots are scarce (about 128 a switch system, shared with every other program), so a
- * team binds its memories at offsets of few objects, called chunks: each is created over all devices of the
- * team, mapped once from offset 0, and given back with the last memory that is bound to it.
+ * Multicast objects. Slots are scarce (about 128 a switch system, shared with every other program),
+ * so a team binds its memories at offsets of few objects, called chunks: each is created over all
+ * devices of the team, mapped once from offset 0, and given back with the last memory that is bound
+ * to it.
  */
 
 struct gpu_allocation;
@@ -18,9 +19,10 @@ struct gpu_multicast_chunk {
     struct gpu_team *team;
     struct gpu_multicast_chunk *team_next; /**< In the team's list. */
     uint64_t size_bytes;
-    uint64_t quarantined_bytes[ST_NODE_RANKS_MAX]; /**< By lane: memory that could not be unbound. */
-    uint32_t bindings;                             /**< Live ones. */
-    bool counted; /**< In gpu.chunks_count. */
+    uint64_t
+        quarantined_bytes[ST_NODE_RANKS_MAX]; /**< By lane: memory that could not be unbound. */
+    uint32_t bindings;                        /**< Live ones. */
+    bool counted;                             /**< In gpu.chunks_count. */
     CUmemGenericAllocationHandle handle;
     CUdeviceptr address;
     bool created, reserved, mapped;
@@ -46,7 +48,8 @@ struct gpu_multicast_binding {
     bool placed;    /**< The range is taken. */
 };
 
-/** Why a memory of the team has no multicast, as far as it is known beforehand; NONE: it should have. Pure. */
+/** Why a memory of the team has no multicast, as far as it is known beforehand; NONE: it should
+ * have. Pure. */
 enum gpu_multicast_reason gpu_multicast_wanted(const struct gpu_team *team,
                                                enum gpu_memory_type type,
                                                enum gpu_multicast_mode mode);
@@ -56,8 +59,8 @@ enum gpu_multicast_reason gpu_multicast_judge(struct gpu_team *team);
 enum st_status gpu_multicast_fail(enum gpu_multicast_reason reason, struct st_error *err);
 
 /**
- * Bind the allocations of all ranks at one offset of a chunk, which is made if need be, and prove by a
- * self-test that what is written arrives. The tested bytes are zeroed again.
+ * Bind the allocations of all ranks at one offset of a chunk, which is made if need be, and prove
+ * by a self-test that what is written arrives. The tested bytes are zeroed again.
  *
  * Thread: a worker that holds the team's memory_lock. Blocks: for driver calls.
  * @param allocations [world_size], mapped and accessible to all devices.
@@ -68,7 +71,8 @@ enum gpu_multicast_reason gpu_multicast_bind(struct gpu_team *team,
                                              const struct gpu_allocation *allocations,
                                              uint64_t bytes,
                                              struct gpu_multicast_binding **ret_binding);
-/** Unbind; the last binding of a chunk takes it along: unmapped, unbound, released. NULL: nothing. */
+/** Unbind; the last binding of a chunk takes it along: unmapped, unbound, released. NULL: nothing.
+ */
 void gpu_multicast_unbind(struct gpu_multicast_binding *binding);
 /** Address that reaches byte 0 of all shards. NULL: 0. */
 uint64_t gpu_multicast_address(const struct gpu_multicast_binding *binding);

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /**
- * Which parts of [0, size) are taken; first fit. Zero-filled but for size before first use. Pure but for
- * the host memory of the list. Thread: its owner's.
+ * Which parts of [0, size) are taken; first fit. Zero-filled but for size before first use. Pure
+ * but for the host memory of the list. Thread: its owner's.
  */
 struct gpu_ranges {
     uint64_t size_bytes;
@@ -21,7 +21,8 @@ struct gpu_range {
 };
 
 /**
- * Take the first gap of @p bytes (> 0). Offsets are multiples of whatever unit all sizes are multiples of.
+ * Take the first gap of @p bytes (> 0). Offsets are multiples of whatever unit all sizes are
+ * multiples of.
  * @return false when there is no such gap, or no host memory.
  */
 bool gpu_ranges_take(struct gpu_ranges *ranges, uint64_t bytes, uint64_t *ret_offset);

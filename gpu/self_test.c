@@ -35,8 +35,8 @@ static enum st_status test_prepare(const struct self_test *test, uint32_t rank, 
         .row_major = 1,
     };
     enum st_status status = gpu_device_zero(test->device, address, GPU_SELF_TEST_BYTES, err);
-    return status == ST_OK ? gpu_device_launch(test->device, test->device->service,
-                                               GPU_KERNEL_FILL, &params, TEST_BYTES, err)
+    return status == ST_OK ? gpu_device_launch(test->device, test->device->service, GPU_KERNEL_FILL,
+                                               &params, TEST_BYTES, err)
                            : status;
 }
 

@@ -8,8 +8,9 @@ struct gpu_team;
 #define GPU_SELF_TEST_BYTES 512u /**< Of each allocation that the test writes to. */
 
 /**
- * Prove that a multicast mapping works: what is written through it is found in every unicast mapping, and
- * known values come back reduced. The first bytes of the memory are used and zeroed again.
+ * Prove that a multicast mapping works: what is written through it is found in every unicast
+ * mapping, and known values come back reduced. The first bytes of the memory are used and zeroed
+ * again.
  *
  * Thread: a worker. Blocks: for driver calls.
  * @param allocations [world_size], one on each lane's device, of at least a granule.

@@ -76,8 +76,8 @@ enum st_status gpu_shards_zero(struct gpu_shards *shards, uint64_t offset, uint6
     /* Also on failure: nothing may still write when the memory is taken back. */
     for (uint32_t i = 0; i < team->lane_count; i++) {
         struct st_error unused;
-        enum st_status settled = gpu_device_settle(team->lanes[i].device,
-                                                   status == ST_OK ? err : &unused);
+        enum st_status settled =
+            gpu_device_settle(team->lanes[i].device, status == ST_OK ? err : &unused);
         status = status == ST_OK ? settled : status;
     }
     return status;

@@ -6,11 +6,12 @@
 
 struct gpu_team;
 
-/** One allocation of equal size on every rank of a team, and perhaps a multicast mapping of all of them. */
+/** One allocation of equal size on every rank of a team, and perhaps a multicast mapping of all of
+ * them. */
 struct gpu_shards {
     struct gpu_team *team;
     enum gpu_memory_type type;
-    uint64_t bytes; /**< Of each; > 0. */
+    uint64_t bytes;                          /**< Of each; > 0. */
     struct gpu_multicast_binding *multicast; /**< NULL: none. */
     enum gpu_multicast_reason multicast_reason;
     struct gpu_allocation allocations[]; /**< [world_size] */
@@ -24,8 +25,8 @@ struct gpu_shards_spec {
 };
 
 /**
- * Round up what one rank needs, as gpu.md section 2: to the largest minimum granularity that applies, and
- * to the recommended one where that adds at most 1/16. Pure.
+ * Round up what one rank needs, as gpu.md section 2: to the largest minimum granularity that
+ * applies, and to the recommended one where that adds at most 1/16. Pure.
  * @param bytes > 0. @return false on overflow.
  */
 bool gpu_shards_measure(const struct gpu_team *team, enum gpu_memory_type type,

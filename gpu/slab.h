@@ -9,7 +9,8 @@
  * exported. All functions: Thread: a worker that holds the team's memory_lock.
  */
 
-#define GPU_SLAB_ALIGNMENT 256u /**< Of a part: what vectorised kernels and copy engines like best. */
+#define GPU_SLAB_ALIGNMENT                                                                         \
+    256u /**< Of a part: what vectorised kernels and copy engines like best. */
 
 /** Memories that may share a slab. */
 enum gpu_slab_kind { GPU_SLAB_GLOBAL, GPU_SLAB_UNICAST, GPU_SLAB_MULTICAST, GPU_SLAB_KIND_COUNT };

@@ -2,7 +2,8 @@
 
 /* Pinned buffers: made when first needed, one driver call each, and kept for the next transfer. */
 
-/** Take a free buffer; or, when none is, the right to make one. @return NULL and false: all are out. */
+/** Take a free buffer; or, when none is, the right to make one. @return NULL and false: all are
+ * out. */
 static void *staging_take(struct gpu *gpu, bool *ret_make)
 {
     void *buffer = NULL;
@@ -10,8 +11,7 @@ static void *staging_take(struct gpu *gpu, bool *ret_make)
     if (gpu->staging_free_count > 0) {
         buffer = gpu->staging_free[--gpu->staging_free_count];
     }
-    *ret_make =
-        !buffer && gpu->staging_made_count + gpu->staging_growing < ST_STAGING_BUFFERS_MAX;
+    *ret_make = !buffer && gpu->staging_made_count + gpu->staging_growing < ST_STAGING_BUFFERS_MAX;
     gpu->staging_growing += *ret_make;
     pthread_mutex_unlock(&gpu->staging_lock);
     return buffer;

@@ -115,6 +115,11 @@ enum st_status gpu_team_create(struct gpu *gpu, const uint32_t *devices, uint32_
     return ST_OK;
 }
 
+enum gpu_multicast_reason gpu_team_multicast_reason(const struct gpu_team *team)
+{
+    return team->multicast_reason;
+}
+
 /* ---------------------------------------------------------------- the end */
 
 /** Wait until no job is left; the last moments of one come after its completion. */

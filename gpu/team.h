@@ -6,17 +6,17 @@
 #include "gpu/slab.h"
 
 /**
- * A lane: one stream of one team on one device. Work of all lanes of a job is joined by events. Two jobs
- * are not ordered against each other, even on one team: whoever submits waits for one before it submits
- * another that needs its result.
+ * A lane: one stream of one team on one device. Work of all lanes of a job is joined by events. Two
+ * jobs are not ordered against each other, even on one team: whoever submits waits for one before
+ * it submits another that needs its result.
  */
 struct gpu_lane {
     struct gpu_device *device;
     struct gpu_team *team;
     CUstream stream; /**< NULL: none. */
     /**
-     * Recorded and waited for within one submission. Another thread may record it in between: then the
-     * wait is for later work of the same stream, which is longer than needed but never less.
+     * Recorded and waited for within one submission. Another thread may record it in between: then
+     * the wait is for later work of the same stream, which is longer than needed but never less.
      */
     CUevent event; /**< NULL: none. */
 };
@@ -26,11 +26,11 @@ struct gpu_team {
     uint32_t world_size;
     uint32_t lane_count; /**< Distinct devices, in the order of their first rank. */
     struct gpu_lane lanes[ST_NODE_RANKS_MAX];
-    uint32_t lane_of_rank[ST_NODE_RANKS_MAX];   /**< [world_size] */
-    uint32_t ranks_of_lane[ST_NODE_RANKS_MAX];  /**< [lane_count] how many. */
+    uint32_t lane_of_rank[ST_NODE_RANKS_MAX];  /**< [world_size] */
+    uint32_t ranks_of_lane[ST_NODE_RANKS_MAX]; /**< [lane_count] how many. */
     uint64_t device_mask;
-    bool peer_access;          /**< Every device reaches every other's memory. */
-    uint32_t no_peer[2];       /**< Else: the first pair that does not. */
+    bool peer_access;    /**< Every device reaches every other's memory. */
+    uint32_t no_peer[2]; /**< Else: the first pair that does not. */
     enum gpu_multicast_reason multicast_reason;
     struct gpu_granularity multicast_granularity; /**< Where multicast_reason is NONE. */
 

@@ -29,9 +29,8 @@ enum st_status tensor_contents_check(const struct tensor *tensor, uint64_t shard
         bool concerned = (shards & order_rank(rank)) != 0;
         if (concerned && tensor->shards[rank].state != SERVER_CONTENTS_VALID) {
             enum st_status status =
-                st_fail(err, ST_REASON_CONTENTS_UNDEFINED, field,
-                        "shard %u of tensor %s is %s", rank, tensor->id,
-                        server_contents_state_name(tensor->shards[rank].state));
+                st_fail(err, ST_REASON_CONTENTS_UNDEFINED, field, "shard %u of tensor %s is %s",
+                        rank, tensor->id, server_contents_state_name(tensor->shards[rank].state));
             if (err) {
                 st_error_add_detail(err, "rank", "%u", rank);
             }
@@ -110,8 +109,7 @@ void tensor_contents_restore(struct tensor *tensor, uint64_t shards)
     for (uint32_t rank = 0; rank < tensor->group->world_size; rank++) {
         struct tensor_shard *shard = &tensor->shards[rank];
         if (shards & order_rank(rank)) {
-            shard->state =
-                shard->was_undefined ? SERVER_CONTENTS_UNDEFINED : SERVER_CONTENTS_VALID;
+            shard->state = shard->was_undefined ? SERVER_CONTENTS_UNDEFINED : SERVER_CONTENTS_VALID;
         }
     }
     tensor_touch(tensor);

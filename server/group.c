@@ -120,8 +120,7 @@ enum gpu_multicast_reason group_multicast_reason(const struct group *group)
     return capabilities.multicast_reason;
 }
 
-enum st_status group_check_ready(const struct group *group, const char *field,
-                                 struct st_error *err)
+enum st_status group_check_ready(const struct group *group, const char *field, struct st_error *err)
 {
     if (group->state == SERVER_STATE_READY) {
         return ST_OK;
@@ -199,8 +198,8 @@ static void group_operation_report(struct group_operation *operation, const char
         return;
     }
     server_copy_text(*ids, sizeof(*ids), id);
-    operation->base.result = (struct server_result){
-        .kind = SERVER_RESULT_RESOURCES, .count = 1, .resources = ids};
+    operation->base.result =
+        (struct server_result){.kind = SERVER_RESULT_RESOURCES, .count = 1, .resources = ids};
 }
 
 static void group_operation_destroy(struct server_operation *operation)
@@ -316,8 +315,7 @@ static enum st_status group_check_devices(struct server *server,
     return ST_OK;
 }
 
-static enum st_status group_check_create(struct server *server,
-                                         const struct server_caller *caller,
+static enum st_status group_check_create(struct server *server, const struct server_caller *caller,
                                          const struct server_group_create *request,
                                          struct st_error *err)
 {
@@ -463,8 +461,7 @@ static const struct server_operation_class group_delete_class = {
     .destroy = group_operation_destroy,
 };
 
-static enum st_status group_check_delete(struct server *server,
-                                         const struct server_caller *caller,
+static enum st_status group_check_delete(struct server *server, const struct server_caller *caller,
                                          const struct group *group, bool force,
                                          struct st_error *err)
 {

@@ -15,10 +15,10 @@
 /**
  * What the files of server/ share: the objects behind the ids and the engine that runs operations.
  *
- * One lock, server->lock, guards everything here that is not constant after creation; "under the lock"
- * below means that one. Locks below it, never the other way: the timers', the workers', gpu/'s own.
- * Under it nobody calls a driver, a caller's callback, or a gpu_*_run(). What has to happen without it
- * is left with server_after() and done by server_unlock().
+ * One lock, server->lock, guards everything here that is not constant after creation; "under the
+ * lock" below means that one. Locks below it, never the other way: the timers', the workers',
+ * gpu/'s own. Under it nobody calls a driver, a caller's callback, or a gpu_*_run(). What has to
+ * happen without it is left with server_after() and done by server_unlock().
  */
 
 /* ---------------------------------------------------------------- the lock */
@@ -26,7 +26,8 @@
 /** Something to be done once the lock is off; embedded in its owner, zero-filled. */
 struct server_after {
     struct server_after *next;
-    /** Thread: whichever unlocks, also one of gpu/'s: short, no calls into gpu/. May free the owner. */
+    /** Thread: whichever unlocks, also one of gpu/'s: short, no calls into gpu/. May free the
+     * owner. */
     void (*call)(struct server_after *after);
 };
 
@@ -46,10 +47,12 @@ enum server_pool {
     SERVER_POOL_COUNT
 };
 
-/** One job, embedded in its owner, zero-filled before first use; may be submitted again after done. */
+/** One job, embedded in its owner, zero-filled before first use; may be submitted again after done.
+ */
 struct server_work {
-    void (*run)(struct server_work *work);  /**< No lock. */
-    void (*done)(struct server_work *work); /**< Under the lock, after run; may free or resubmit the work. */
+    void (*run)(struct server_work *work); /**< No lock. */
+    void (*done)(
+        struct server_work *work); /**< Under the lock, after run; may free or resubmit the work. */
     /** Under the lock: run takes longer than the limit of a driver call, or waits behind a job that
      *  does. Once. run and done still come later. NULL: nothing. */
     void (*overran)(struct server_work *work);
@@ -68,8 +71,8 @@ void server_work_submit(struct server *server, enum server_pool pool, struct ser
 /** From inside run, between two driver calls: the limit counts anew. No lock. */
 void server_work_progress(struct server *server, struct server_work *work);
 /**
- * Queue a job of SERVER_POOL_MEMORY behind those of the same group, so that a group holds one thread at
- * most. Under the lock. The group must stay until done.
+ * Queue a job of SERVER_POOL_MEMORY behind those of the same group, so that a group holds one
+ * thread at most. Under the lock. The group must stay until done.
  */
 void group_memory_submit(struct group *group, struct server_work *work);
 
@@ -79,7 +82,8 @@ void group_memory_submit(struct group *group, struct server_work *work);
 struct server_holder {
     struct order_holder order;
     struct server *server;
-    /** Under the lock, once, when all claims are granted after having waited (never inside server_holder_enter()). */
+    /** Under the lock, once, when all claims are granted after having waited (never inside
+     * server_holder_enter()). */
     void (*granted)(struct server_holder *holder);
 };
 /** Under the lock. @return true when all claims are granted at once. */
@@ -89,7 +93,8 @@ void server_holder_leave(struct server_holder *holder);
 
 /** Shards of a group's queue: what an operation and a transfer claim there, to read. */
 #define GROUP_OPERATIONS UINT64_C(1) /**< Every operation reads it; a barrier writes it. */
-#define GROUP_TRANSFERS UINT64_C(2)  /**< Every transfer reads it; a delete writes both (ORDER_ALL). */
+#define GROUP_TRANSFERS                                                                            \
+    UINT64_C(2) /**< Every transfer reads it; a delete writes both (ORDER_ALL). */
 
 /* ---------------------------------------------------------------- groups and tensors */
 
@@ -101,25 +106,26 @@ struct group {
     char owner[ST_ID_MAX + 1];
     uint32_t world_size;
     uint32_t devices[ST_NODE_RANKS_MAX]; /**< [world_size] */
-    uint64_t granularity_bytes; /**< Smallest size that is attachable by default. */
+    uint64_t granularity_bytes;          /**< Smallest size that is attachable by default. */
     struct gpu_team *team; /**< NULL while creating. Constant while the state is READY. */
     /* Under the lock: */
     enum server_state state;
     uint64_t epoch;
     uint64_t version; /**< Of the state. */
     struct order_queue order;
-    uint32_t operations; /**< Accepted and unfinished. */
-    uint32_t running;    /**< Of these, granted. */
+    uint32_t operations;    /**< Accepted and unfinished. */
+    uint32_t running;       /**< Of these, granted. */
     struct tensor *tensors; /**< Chained by next, previous. */
     uint32_t tensors_count;
     struct server_scratch *scratch; /**< NULL until collective.c needs it. */
     /* Jobs of SERVER_POOL_MEMORY, one at a time. */
     struct server_work *memory_first, *memory_last, *memory_running;
-    bool stuck; /**< A driver call of its memory overran and has not returned. */
+    bool stuck;                    /**< A driver call of its memory overran and has not returned. */
     struct server_group *snapshot; /**< The newest; stale: rebuilt when asked for. */
     bool stale;
 };
-/** Memory worker, when the group goes: free all scratch. No lock. NULL: nothing. Implemented in collective.c. */
+/** Memory worker, when the group goes: free all scratch. No lock. NULL: nothing. Implemented in
+ * collective.c. */
 void server_scratch_destroy(struct server_scratch *scratch);
 
 /** One shard's contents. */
@@ -131,8 +137,9 @@ struct tensor_shard {
 };
 
 /**
- * A tensor. Whoever holds a claim on its order may use the pointer; it stays until the claim is given
- * back. Constant after acceptance: id, owner, group, dtype to attachable; memory while the state is READY.
+ * A tensor. Whoever holds a claim on its order may use the pointer; it stays until the claim is
+ * given back. Constant after acceptance: id, owner, group, dtype to attachable; memory while the
+ * state is READY.
  */
 struct tensor {
     char id[ST_ID_MAX + 1];
@@ -141,7 +148,7 @@ struct tensor {
     enum st_dtype dtype;
     struct st_shape shape;
     struct st_strides strides;
-    uint64_t elements;    /**< Of one shard. */
+    uint64_t elements; /**< Of one shard. */
     uint64_t shard_bytes;
     enum gpu_memory_type memory_type;
     enum gpu_multicast_mode multicast;
@@ -149,40 +156,43 @@ struct tensor {
     struct gpu_memory *memory;
     /* Under the lock: */
     enum server_state state;
-    bool made; /**< The next two are known. */
+    bool made;                /**< The next two are known. */
     uint64_t allocated_bytes; /**< Per shard. */
     enum gpu_multicast_reason multicast_reason;
     struct order_queue order;
-    uint64_t version; /**< Of labels, access and state. */
-    uint32_t uploads; /**< Shards with uploading set: verbs answer TENSOR_BUSY. */
+    uint64_t version;               /**< Of labels, access and state. */
+    uint32_t uploads;               /**< Shards with uploading set: verbs answer TENSOR_BUSY. */
     struct tensor *next, *previous; /**< In group->tensors. */
     struct server_tensor *snapshot; /**< Never NULL; labels and access live here. */
-    bool stale; /**< State or contents changed since the snapshot was made. */
-    struct tensor_shard shards[]; /**< [group->world_size] */
+    bool stale;                     /**< State or contents changed since the snapshot was made. */
+    struct tensor_shard shards[];   /**< [group->world_size] */
 };
 
 /** What a caller wants to do with a tensor. */
 enum tensor_use { TENSOR_USE_READ, TENSOR_USE_WRITE };
 
 /**
- * Whether a change may be accepted now: not draining, the caller's deadline has not passed, and it is no
- * viewer. Under the lock.
- * @retval ST_UNAVAILABLE NODE_DRAINING. ST_DEADLINE_EXCEEDED OPERATION_DEADLINE. ST_PERMISSION_DENIED ROLE_REQUIRED.
+ * Whether a change may be accepted now: not draining, the caller's deadline has not passed, and it
+ * is no viewer. Under the lock.
+ * @retval ST_UNAVAILABLE NODE_DRAINING. ST_DEADLINE_EXCEEDED OPERATION_DEADLINE.
+ * ST_PERMISSION_DENIED ROLE_REQUIRED.
  */
 ST_MUST_CHECK enum st_status server_accept_check(struct server *server,
                                                  const struct server_caller *caller,
                                                  struct st_error *err);
 /**
- * Find a tensor whose bytes may be used: it is ready, so is its group, the caller may read or write it.
- * Does not look at uploads or contents. Under the lock.
- * @param field name of the request's field in errors ("output"), or NULL for the resource of the path.
- * @retval ST_NOT_FOUND TENSOR_NOT_FOUND. ST_FAILED_PRECONDITION TENSOR_NOT_READY or GROUP_NOT_READY.
- *         ST_PERMISSION_DENIED ROLE_REQUIRED.
+ * Find a tensor whose bytes may be used: it is ready, so is its group, the caller may read or write
+ * it. Does not look at uploads or contents. Under the lock.
+ * @param field name of the request's field in errors ("output"), or NULL for the resource of the
+ * path.
+ * @retval ST_NOT_FOUND TENSOR_NOT_FOUND. ST_FAILED_PRECONDITION TENSOR_NOT_READY or
+ * GROUP_NOT_READY. ST_PERMISSION_DENIED ROLE_REQUIRED.
  */
 ST_MUST_CHECK enum st_status tensor_find(struct server *server, const struct server_caller *caller,
                                          const char *id, enum tensor_use use, const char *field,
                                          struct tensor **ret_tensor, struct st_error *err);
-/** TENSOR_BUSY when a PUT has one of its shards (verbs ask; PUT and GET look at their shard). Under the lock. */
+/** TENSOR_BUSY when a PUT has one of its shards (verbs ask; PUT and GET look at their shard). Under
+ * the lock. */
 ST_MUST_CHECK enum st_status tensor_check_idle(const struct tensor *tensor, const char *field,
                                                struct st_error *err);
 /** Find a group that is ready, for a barrier or a create. Under the lock. */
@@ -196,12 +206,14 @@ struct server_tensor *tensor_snapshot(struct tensor *tensor);
 /** CONTENTS_UNDEFINED unless all of @p shards are valid. Details: rank. */
 ST_MUST_CHECK enum st_status tensor_contents_check(const struct tensor *tensor, uint64_t shards,
                                                    const char *field, struct st_error *err);
-/** GENERATION_MISMATCH unless the highest generation of @p shards is @p expected or that is SERVER_GENERATION_ANY. */
+/** GENERATION_MISMATCH unless the highest generation of @p shards is @p expected or that is
+ * SERVER_GENERATION_ANY. */
 ST_MUST_CHECK enum st_status tensor_generation_check(const struct tensor *tensor, uint64_t shards,
                                                      uint64_t expected, struct st_error *err);
 /** A write begins: the shards show "writing". */
 void tensor_contents_begin(struct tensor *tensor, uint64_t shards);
-/** It succeeded: they get the tensor's highest generation + 1. @param full all bytes were written: valid also if it was undefined before. */
+/** It succeeded: they get the tensor's highest generation + 1. @param full all bytes were written:
+ * valid also if it was undefined before. */
 void tensor_contents_commit(struct tensor *tensor, uint64_t shards, bool full);
 /** It failed or was cancelled: undefined. */
 void tensor_contents_fail(struct tensor *tensor, uint64_t shards);
@@ -215,40 +227,44 @@ uint64_t tensor_shards_all(const struct tensor *tensor);
 /* ---------------------------------------------------------------- operations */
 
 /**
- * A kind of operation. An operation is accepted under the lock with all of its claims; when they are
- * granted, begin is asked and then run; its end is told by one call of server_operation_complete(). While
- * it waits it has no thread.
+ * A kind of operation. An operation is accepted under the lock with all of its claims; when they
+ * are granted, begin is asked and then run; its end is told by one call of
+ * server_operation_complete(). While it waits it has no thread.
  */
 struct server_operation_class {
     const char *verb;
     size_t size; /**< Of the struct that has struct server_operation as its first member. */
-    enum server_pool pool; /**< LAUNCH or MEMORY: who calls run (LAUNCH and small on an idle group: the submitter). */
+    enum server_pool pool; /**< LAUNCH or MEMORY: who calls run (LAUNCH and small on an idle group:
+                              the submitter). */
     /**
      * Whether an operation that is cancelled while it runs ends as cancelled whatever its work says
-     * (its outputs become undefined, or what it made is rolled back). False: it ends as its work does.
+     * (its outputs become undefined, or what it made is rolled back). False: it ends as its work
+     * does.
      */
     bool cancel_running;
     /**
-     * The claims are granted: last checks that depend on the order (contents, generation), marks outputs
-     * (tensor_contents_begin). Under the lock. A failure ends the operation with it; inside
+     * The claims are granted: last checks that depend on the order (contents, generation), marks
+     * outputs (tensor_contents_begin). Under the lock. A failure ends the operation with it; inside
      * server_operation_accept() it is the answer, and no operation comes to be.
      */
     enum st_status (*begin)(struct server_operation *operation, struct st_error *err);
     /** Do the work. No lock. Leads to exactly one server_operation_complete(), inside or later. */
     void (*run)(struct server_operation *operation);
     /**
-     * It is over: commit or undo what begin and acceptance did; fill generation and result. Under the
-     * lock, once, also for what never began (operation->began) and for what accept refused; claims are given back after it.
+     * It is over: commit or undo what begin and acceptance did; fill generation and result. Under
+     * the lock, once, also for what never began (operation->began) and for what accept refused;
+     * claims are given back after it.
      */
     void (*end)(struct server_operation *operation, enum st_status status);
-    /** Free what the derived struct owns. No lock; maybe on a thread of gpu/, so no calls into it. The
-     *  operation may live long after end: free bulk in end. */
+    /** Free what the derived struct owns. No lock; maybe on a thread of gpu/, so no calls into it.
+     * The operation may live long after end: free bulk in end. */
     void (*destroy)(struct server_operation *operation);
 };
 
 #define SERVER_OPERATION_CLAIMS 5 /* without an allocation: two groups, two tensors, one spare */
 
-/** The record of one run, the handle on it, and what its waiters wait for: freed with the last reference. */
+/** The record of one run, the handle on it, and what its waiters wait for: freed with the last
+ * reference. */
 struct server_operation {
     struct server_holder holder; /* first: its granted hook finds the operation by it */
     _Atomic uint32_t references;
@@ -269,7 +285,7 @@ struct server_operation {
     char reason[160];
     bool has_plan, deterministic;
     uint64_t bytes;
-    double bus_factor;     /**< > 0: bandwidths are shown: bytes / run time, and times this. */
+    double bus_factor; /**< > 0: bandwidths are shown: bytes / run time, and times this. */
     _Atomic uint64_t bytes_done, bytes_total; /**< May be moved on while it runs. */
 
     /* Set in end: */
@@ -282,11 +298,12 @@ struct server_operation {
     bool over;     /**< end was called, claims are back. (state may have ended earlier: overran.) */
     bool starting; /**< run has not returned. */
     bool inline_start, completed, timer_started, accepted;
-    enum st_status status; /**< Of completion. */
+    enum st_status status;  /**< Of completion. */
     struct st_error *error; /**< malloc'd on failure. */
-    _Atomic bool cancel_requested; /**< Long work looks at it and completes with OPERATION_CANCELLED. */
+    _Atomic bool
+        cancel_requested; /**< Long work looks at it and completes with OPERATION_CANCELLED. */
     bool deadline_passed; /**< Cancelled by the caller's deadline. */
-    uint64_t accepted_ns, started_ns, ended_ns; /**< Monotonic. */
+    uint64_t accepted_ns, started_ns, ended_ns;          /**< Monotonic. */
     uint64_t create_time_ns, start_time_ns, end_time_ns; /**< Realtime. */
     struct server_work work;
     bool settled; /**< server_operation_settle() said yes: too late to cancel. */
@@ -310,20 +327,21 @@ struct server_operation_spec {
     const char *target_id;   /**< NULL: the collection, as for batches. */
 };
 /**
- * A new operation, zero-filled behind the base; one reference, the caller's handle. Nothing is visible
- * before server_operation_accept(); until then server_operation_release() just frees it. Thread: any,
- * lock or not. @return NULL: memory is out.
+ * A new operation, zero-filled behind the base; one reference, the caller's handle. Nothing is
+ * visible before server_operation_accept(); until then server_operation_release() just frees it.
+ * Thread: any, lock or not. @return NULL: memory is out.
  */
 struct server_operation *server_operation_create(struct server *server,
                                                  const struct server_operation_spec *spec);
-/** Room for more claims than SERVER_OPERATION_CLAIMS. Before the first claim. False: memory is out. */
+/** Room for more claims than SERVER_OPERATION_CLAIMS. Before the first claim. False: memory is out.
+ */
 bool server_operation_reserve_claims(struct server_operation *operation, uint32_t count);
 /** Add a claim; there must be room. Claims on one queue one after the other. */
 void server_operation_claim(struct server_operation *operation, struct order_queue *queue,
                             uint64_t shards, bool write);
 /**
- * Take the place in the order; if it is granted at once, begin. Under the lock. On failure end was called
- * and the caller releases its handle after unlocking.
+ * Take the place in the order; if it is granted at once, begin. Under the lock. On failure end was
+ * called and the caller releases its handle after unlocking.
  * @retval ST_RESOURCE_EXHAUSTED TOO_MANY_OPERATIONS; else what begin says.
  */
 ST_MUST_CHECK enum st_status server_operation_accept(struct server_operation *operation,
@@ -337,8 +355,9 @@ void server_operation_start(struct server_operation *operation);
 void server_operation_complete(struct server_operation *operation, enum st_status status,
                                const struct st_error *err);
 /**
- * For work that can be rolled back, when all of it has been done: OK makes it too late for cancel and
- * deadlines; else it was cancelled meanwhile: roll back and complete with this error. No lock held.
+ * For work that can be rolled back, when all of it has been done: OK makes it too late for cancel
+ * and deadlines; else it was cancelled meanwhile: roll back and complete with this error. No lock
+ * held.
  */
 ST_MUST_CHECK enum st_status server_operation_settle(struct server_operation *operation,
                                                      struct st_error *err);
@@ -351,7 +370,8 @@ void server_operation_retain(struct server_operation *operation);
 /** Implemented in transfer.c. Under the lock: fail every open transfer with OPERATION_CANCELLED. */
 void server_transfer_cancel_all(struct server *server);
 struct server_transfers; /* staging.c's list of the open transfers */
-/** Implemented in staging.c: server_destroy() calls it when every transfer is closed. NULL: nothing. */
+/** Implemented in staging.c: server_destroy() calls it when every transfer is closed. NULL:
+ * nothing. */
 void server_transfers_destroy(struct server_transfers *transfers);
 
 #define SERVER_OPERATION_BUCKETS 16384u
@@ -361,8 +381,8 @@ struct server_pool_state {
     struct st_workers *workers;
     struct server_work *first, *last; /**< Queued. */
     struct server_work *active;       /**< Running; chained by next, previous. */
-    uint32_t drainers; /**< Threads that take jobs now. */
-    uint32_t limit;    /**< Most of them: the pool's threads and one for each late job. */
+    uint32_t drainers;                /**< Threads that take jobs now. */
+    uint32_t limit; /**< Most of them: the pool's threads and one for each late job. */
     uint32_t threads;
 };
 
@@ -370,7 +390,8 @@ struct server {
     pthread_mutex_t lock;
     struct server_after *after_first, *after_last;
     uint32_t telling; /**< Threads that do what was left with server_after(). */
-    struct order_holder *granted_first, *granted_last; /**< To be told; a list, so that nothing recurses. */
+    struct order_holder *granted_first,
+        *granted_last; /**< To be told; a list, so that nothing recurses. */
     bool granting;
     struct gpu *gpu;
     struct st_timers *timers;
@@ -384,9 +405,9 @@ struct server {
     struct st_index groups, tensors; /**< Of struct group, struct tensor. */
 
     struct server_operation *operations_first, *operations_last; /**< In order of creation. */
-    struct server_operation *kept_first, *kept_last;             /**< Ended, in order of their end. */
-    struct server_operation **buckets; /**< [SERVER_OPERATION_BUCKETS] by number. */
-    uint32_t operations_prefix; /**< Random, of the ids of this process. */
+    struct server_operation *kept_first, *kept_last; /**< Ended, in order of their end. */
+    struct server_operation **buckets;               /**< [SERVER_OPERATION_BUCKETS] by number. */
+    uint32_t operations_prefix;                      /**< Random, of the ids of this process. */
     uint64_t operations_made;
     uint32_t waiters, waiters_closing;
     pthread_cond_t waiter_told;
@@ -394,11 +415,12 @@ struct server {
     struct server_pool_state pools[SERVER_POOL_COUNT];
     struct st_timer watchdog;
     bool watching;
-    uint32_t works; /**< Submitted and not done. */
+    uint32_t works;      /**< Submitted and not done. */
     pthread_cond_t idle; /**< An operation, a transfer or a job ended; by CLOCK_MONOTONIC. */
 
     struct server_transfers *transfers; /**< transfer.c's own; NULL at start; under the lock. */
-    struct server_metrics figures; /**< transfers, operations_*, *_total: kept here, under the lock. */
+    struct server_metrics
+        figures; /**< transfers, operations_*, *_total: kept here, under the lock. */
 };
 
 /** For tests: another limit of a driver call than ST_DRIVER_CALL_SECONDS. */

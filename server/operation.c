@@ -94,8 +94,8 @@ void server_operation_release(struct server_operation *operation)
 
 static void operation_free_later(struct server_after *after)
 {
-    operation_free((struct server_operation *)((char *)after -
-                                               offsetof(struct server_operation, free_after)));
+    operation_free(
+        (struct server_operation *)((char *)after - offsetof(struct server_operation, free_after)));
 }
 
 void server_operation_drop(struct server_operation *operation)
@@ -156,8 +156,8 @@ static enum server_operation_state operation_final_state(const struct st_error *
     if (!err) {
         return SERVER_OPERATION_SUCCEEDED;
     }
-    bool cancelled = err->reason == ST_REASON_OPERATION_CANCELLED ||
-                     err->reason == ST_REASON_OPERATION_DEADLINE;
+    bool cancelled =
+        err->reason == ST_REASON_OPERATION_CANCELLED || err->reason == ST_REASON_OPERATION_DEADLINE;
     return cancelled ? SERVER_OPERATION_CANCELLED : SERVER_OPERATION_FAILED;
 }
 
@@ -187,7 +187,8 @@ static void operation_end_state(struct server_operation *operation, const struct
     pthread_cond_broadcast(&server->idle);
 }
 
-/** Work is over, or never began: undo or commit, give the claims back. Under the lock. @param err NULL: success. */
+/** Work is over, or never began: undo or commit, give the claims back. Under the lock. @param err
+ * NULL: success. */
 static void operation_over(struct server_operation *operation, const struct st_error *err)
 {
     operation->over = true;
@@ -202,8 +203,7 @@ static void operation_over(struct server_operation *operation, const struct st_e
     server_operation_drop(operation);
 }
 
-static void operation_fill_cancelled(const struct server_operation *operation,
-                                     struct st_error *err)
+static void operation_fill_cancelled(const struct server_operation *operation, struct st_error *err)
 {
     if (operation->deadline_passed) {
         st_fail(err, ST_REASON_OPERATION_DEADLINE, NULL,
@@ -290,7 +290,8 @@ static void operation_work_done(struct server_work *work)
     operation_returned(operation_of_work(work));
 }
 
-/** The claims are granted and begin said yes. Under the lock. @param may_inline the submitter will run it. */
+/** The claims are granted and begin said yes. Under the lock. @param may_inline the submitter will
+ * run it. */
 static void operation_run(struct server_operation *operation, bool may_inline)
 {
     struct server *server = operation->server;
@@ -447,8 +448,9 @@ enum st_status server_operation_cancel(struct server_operation *operation,
                                        const struct server_caller *caller, struct st_error *err)
 {
     struct server *server = operation->server;
-    bool may = caller->role == SERVER_ROLE_OPERATOR ||
-               (caller->role == SERVER_ROLE_USER && strcmp(caller->principal, operation->owner) == 0);
+    bool may =
+        caller->role == SERVER_ROLE_OPERATOR ||
+        (caller->role == SERVER_ROLE_USER && strcmp(caller->principal, operation->owner) == 0);
     if (!may) {
         return st_fail(err, ST_REASON_ROLE_REQUIRED, NULL,
                        "only the operation's owner or an operator may cancel it");

@@ -4,8 +4,8 @@
 #include "server/internal.h"
 
 /**
- * Between operation.c (how an operation goes), records.c (where it is kept and found) and waiter.c. All
- * under the lock, but for what says otherwise.
+ * Between operation.c (how an operation goes), records.c (where it is kept and found) and waiter.c.
+ * All under the lock, but for what says otherwise.
  */
 
 /** Give it an id and a place in the table, which holds a reference. */
@@ -32,7 +32,8 @@ void server_waiters_tell(struct server_operation *operation);
 /** The snapshot, new or kept. NULL: memory is out. */
 struct server_operation_view *server_operation_render(struct server_operation *operation);
 
-/** work.overran of every operation: it ends now, its devices are degraded; its claims stay until run returns. */
+/** work.overran of every operation: it ends now, its devices are degraded; its claims stay until
+ * run returns. */
 void server_operation_overran(struct server_work *work);
 
 #endif

@@ -85,7 +85,8 @@ bool order_enter(struct order_holder *holder)
     return holder->waiting == 0;
 }
 
-/** Grant the claims of one holder that stand side by side from @p claim on. @return the claim behind them. */
+/** Grant the claims of one holder that stand side by side from @p claim on. @return the claim
+ * behind them. */
 static struct order_claim *order_grant(struct order_before *before, struct order_claim *claim,
                                        struct order_holder ***tail)
 {

@@ -9,8 +9,9 @@
 /**
  * The order of acceptance: a FIFO of claims for each tensor (and each group). A claim covers some
  * shards, to read or to write them, and is granted when no earlier claim of its queue that is still
- * there conflicts with it: shares a shard and one of both writes. A holder enters all of its queues at
- * once, so that there is one total order and no deadlock. Pure: no allocation, no lock, no callback.
+ * there conflicts with it: shares a shard and one of both writes. A holder enters all of its queues
+ * at once, so that there is one total order and no deadlock. Pure: no allocation, no lock, no
+ * callback.
  *
  * Thread: one at a time (the registry's lock). Blocks: never.
  */
@@ -41,11 +42,12 @@ struct order_claim {
     struct order_claim *previous, *next;
 };
 
-/** Who holds claims. Claims of one holder never conflict with each other; those on one queue stand side by side. */
+/** Who holds claims. Claims of one holder never conflict with each other; those on one queue stand
+ * side by side. */
 struct order_holder {
     struct order_claim *claims; /**< [count]; stays where it is between enter and leave. */
     uint32_t count;
-    uint32_t waiting;          /**< Claims that are not granted. */
+    uint32_t waiting; /**< Claims that are not granted. */
     bool entered;
     struct order_holder *next; /**< In a list that order_leave() gives. */
 };

@@ -35,7 +35,8 @@ static void records_remove(struct server *server, struct server_operation *opera
     server_operation_drop(operation);
 }
 
-/** Drop kept operations that are too many or too old. Looked at when somebody asks, so that an idle node sleeps. */
+/** Drop kept operations that are too many or too old. Looked at when somebody asks, so that an idle
+ * node sleeps. */
 static void records_trim(struct server *server)
 {
     uint64_t now_ns = st_clock_now_ns();
@@ -168,7 +169,7 @@ static void render_result(const struct server_operation *operation,
         view->result.checksums = (struct server_checksum *)behind;
         memcpy(behind, result->checksums, result->count * sizeof(*result->checksums));
     } else if (result->resources) {
-        view->result.resources = (char(*)[ST_ID_MAX + 1])behind;
+        view->result.resources = (char(*)[ST_ID_MAX + 1]) behind;
         memcpy(behind, result->resources, result->count * sizeof(*result->resources));
     }
 }

@@ -11,8 +11,7 @@ enum st_status registry_choose_id(const struct st_index *index, const char *pref
 {
     if (id[0] && !st_id_is_valid(id, strlen(id))) {
         char quoted[80];
-        return st_fail(err, ST_REASON_INVALID_ID, "id", "%s is no id",
-                       st_error_quote(id, quoted));
+        return st_fail(err, ST_REASON_INVALID_ID, "id", "%s is no id", st_error_quote(id, quoted));
     }
     server_copy_text(ret_id, ST_ID_MAX + 1, id);
     while (!ret_id[0] || (!id[0] && st_index_find(index, ret_id))) {
@@ -91,8 +90,7 @@ bool registry_match_labels(const struct server_labels *labels,
                            const struct server_list_query *query)
 {
     for (uint32_t i = 0; i < query->label_count; i++) {
-        const struct server_label *found =
-            labels_find(labels, labels->count, query->labels[i].key);
+        const struct server_label *found = labels_find(labels, labels->count, query->labels[i].key);
         if (!found || strcmp(found->value, query->labels[i].value) != 0) {
             return false;
         }
@@ -126,10 +124,10 @@ enum st_status registry_check_right(const struct server_caller *caller, const ch
                                     const struct server_access *access, enum registry_right right,
                                     struct st_error *err)
 {
-    bool may = caller->role == SERVER_ROLE_OPERATOR ||
-               (caller->role == SERVER_ROLE_USER &&
-                (strcmp(owner, caller->principal) == 0 ||
-                 access_grants(access, caller->principal, right)));
+    bool may =
+        caller->role == SERVER_ROLE_OPERATOR ||
+        (caller->role == SERVER_ROLE_USER && (strcmp(owner, caller->principal) == 0 ||
+                                              access_grants(access, caller->principal, right)));
     if (may) {
         return ST_OK;
     }

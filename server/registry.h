@@ -19,8 +19,7 @@ struct registry_meta {
  * @retval ST_INVALID_ARGUMENT INVALID_ID, field "id".
  */
 ST_MUST_CHECK enum st_status registry_choose_id(const struct st_index *index, const char *prefix,
-                                                const char *id, char *ret_id,
-                                                struct st_error *err);
+                                                const char *id, char *ret_id, struct st_error *err);
 /** ID_TAKEN, with the uid of the resource that has it. */
 enum st_status registry_fail_taken(struct st_error *err, const char *what, const char *id,
                                    const char *uid);
@@ -38,7 +37,8 @@ enum registry_right {
     REGISTRY_WRITE,  /**< The data, the labels, delete. */
     REGISTRY_MANAGE, /**< The access lists. */
 };
-/** ROLE_REQUIRED unless the caller is an operator, the owner, or granted it by @p access (may be NULL). */
+/** ROLE_REQUIRED unless the caller is an operator, the owner, or granted it by @p access (may be
+ * NULL). */
 ST_MUST_CHECK enum st_status registry_check_right(const struct server_caller *caller,
                                                   const char *owner,
                                                   const struct server_access *access,
@@ -64,9 +64,8 @@ enum gpu_multicast_reason group_multicast_reason(const struct group *group);
 /* ---------------------------------------------------------------- tensors: tensor.c */
 
 /** Find by id whatever its state. TENSOR_NOT_FOUND. */
-ST_MUST_CHECK enum st_status tensor_lookup(struct server *server, const char *id,
-                                           const char *field, struct tensor **ret_tensor,
-                                           struct st_error *err);
+ST_MUST_CHECK enum st_status tensor_lookup(struct server *server, const char *id, const char *field,
+                                           struct tensor **ret_tensor, struct st_error *err);
 /** TENSOR_NOT_READY or GROUP_NOT_READY unless both are ready. */
 ST_MUST_CHECK enum st_status tensor_check_ready(const struct tensor *tensor, const char *field,
                                                 struct st_error *err);

@@ -29,7 +29,8 @@ static void server_init(struct server *server, const struct server_options *opti
     pthread_cond_init(&server->waiter_told, NULL);
     st_uid_make(server->uid);
     st_uid_make(server->incarnation);
-    /* Ids of operations begin with digits of the incarnation, so that an old id is not taken for a new one. */
+    /* Ids of operations begin with digits of the incarnation, so that an old id is not taken for a
+     * new one. */
     server->operations_prefix = (uint32_t)strtoul(server->incarnation, NULL, 16);
     server_name(server, options->node_name);
     server->start_time_ns = st_clock_realtime_ns();
@@ -57,7 +58,8 @@ static enum st_status server_build(struct server *server, const struct server_op
     return status;
 }
 
-/** Undo server_create(): the registry is empty or what is in it has no memory any more; nothing runs. */
+/** Undo server_create(): the registry is empty or what is in it has no memory any more; nothing
+ * runs. */
 static void server_free(struct server *server)
 {
     server_pools_destroy(server);
@@ -140,7 +142,8 @@ void server_cancel_all(struct server *server)
     server_unlock(server);
 }
 
-/** Wait until nothing is accepted or runs. Under the lock, which is off meanwhile. @return false: not in time. */
+/** Wait until nothing is accepted or runs. Under the lock, which is off meanwhile. @return false:
+ * not in time. */
 static bool wait_idle(struct server *server, uint64_t deadline_ns)
 {
     struct timespec until = {.tv_sec = (time_t)(deadline_ns / ST_NS_PER_SECOND),
@@ -229,7 +232,8 @@ const struct gpu *server_gpu(const struct server *server)
 bool server_device_find(const struct server *server, const char *text, uint32_t *ret_ordinal)
 {
     static const char prefix[] = "GPU-";
-    const char *uuid = strncmp(text, prefix, sizeof(prefix) - 1) == 0 ? text + sizeof(prefix) - 1 : text;
+    const char *uuid =
+        strncmp(text, prefix, sizeof(prefix) - 1) == 0 ? text + sizeof(prefix) - 1 : text;
     for (uint32_t ordinal = 0; ordinal < gpu_device_count(server->gpu); ordinal++) {
         char decimal[16];
         snprintf(decimal, sizeof(decimal), "%u", ordinal);

@@ -3,7 +3,8 @@
 
 #include "server/internal.h"
 
-/* Every snapshot is one allocation, arrays included: releasing it needs no knowledge of its kind. */
+/* Every snapshot is one allocation, arrays included: releasing it needs no knowledge of its kind.
+ */
 
 void server_snapshot_release(struct server_snapshot *snapshot)
 {

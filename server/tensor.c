@@ -19,8 +19,8 @@ void tensor_set_state(struct tensor *tensor, enum server_state state)
 
 enum server_state tensor_shown_state(const struct tensor *tensor)
 {
-    bool going = tensor->state == SERVER_STATE_READY &&
-                 tensor->group->state == SERVER_STATE_DELETING;
+    bool going =
+        tensor->state == SERVER_STATE_READY && tensor->group->state == SERVER_STATE_DELETING;
     return going ? SERVER_STATE_DELETING : tensor->state;
 }
 
@@ -124,8 +124,8 @@ static void tensor_render_arrays(struct server_tensor *view, const struct regist
 /** What the memory came to; while there is none, what is known of the group. */
 static void tensor_render_memory(const struct tensor *tensor, struct server_tensor *view)
 {
-    bool unwanted = tensor->memory_type == GPU_MEMORY_GLOBAL ||
-                    tensor->multicast == GPU_MULTICAST_DISABLED;
+    bool unwanted =
+        tensor->memory_type == GPU_MEMORY_GLOBAL || tensor->multicast == GPU_MULTICAST_DISABLED;
     view->allocated_bytes = tensor->allocated_bytes;
     if (tensor->made) {
         view->multicast_reason = tensor->multicast_reason;
@@ -167,9 +167,8 @@ struct server_tensor *tensor_snapshot(struct tensor *tensor)
 {
     if (tensor->stale) {
         const struct server_tensor *old = tensor->snapshot;
-        struct registry_meta meta = {.create_time_ns = old->create_time_ns,
-                                     .labels = &old->labels,
-                                     .access = &old->access};
+        struct registry_meta meta = {
+            .create_time_ns = old->create_time_ns, .labels = &old->labels, .access = &old->access};
         server_copy_text(meta.uid, sizeof(meta.uid), old->uid);
         struct server_tensor *fresh = tensor_render(tensor, &meta);
         if (!fresh) {

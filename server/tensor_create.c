@@ -11,8 +11,7 @@ static struct tensors_operation *tensors_of(struct server_operation *operation)
     return (struct tensors_operation *)operation; /* its first member */
 }
 
-static enum st_status tensor_create_begin(struct server_operation *operation,
-                                          struct st_error *err)
+static enum st_status tensor_create_begin(struct server_operation *operation, struct st_error *err)
 {
     (void)operation;
     (void)err;
@@ -86,7 +85,8 @@ static void tensor_create_end(struct server_operation *operation, enum st_status
     create->tensors = NULL;
 }
 
-/** The operation ends; what it makes shows as failed until the call returns and it is taken back. */
+/** The operation ends; what it makes shows as failed until the call returns and it is taken back.
+ */
 static void tensor_create_overran(struct server_work *work)
 {
     struct server_operation *operation =
@@ -156,10 +156,9 @@ static enum st_status tensor_init_memory(struct tensor *tensor,
     }
     tensor->memory_type = request->memory_type;
     tensor->multicast = request->multicast;
-    tensor->attachable =
-        request->attachable < 0
-            ? symmetric && tensor->shard_bytes >= tensor->group->granularity_bytes
-            : request->attachable == 1;
+    tensor->attachable = request->attachable < 0
+                             ? symmetric && tensor->shard_bytes >= tensor->group->granularity_bytes
+                             : request->attachable == 1;
     const struct gpu_memory_spec spec = {
         .size_bytes = tensor->shard_bytes,
         .type = tensor->memory_type,
@@ -186,8 +185,7 @@ static enum st_status tensor_init_snapshot(struct tensor *tensor,
 }
 
 static enum st_status tensor_init(struct tensor *tensor, const struct server_caller *caller,
-                                  const struct server_tensor_create *request,
-                                  struct st_error *err)
+                                  const struct server_tensor_create *request, struct st_error *err)
 {
     struct server *server = tensor->group->server;
     tensor->state = SERVER_STATE_CREATING;
@@ -350,8 +348,7 @@ enum st_status server_tensor_create(struct server *server, const struct server_c
     return create_submit(server, &call, ret_operation, err);
 }
 
-enum st_status server_tensor_batch_create(struct server *server,
-                                          const struct server_caller *caller,
+enum st_status server_tensor_batch_create(struct server *server, const struct server_caller *caller,
                                           const struct server_tensor_create *requests,
                                           uint32_t count, struct server_operation **ret_operation,
                                           struct st_error *err)

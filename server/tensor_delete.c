@@ -8,8 +8,7 @@ static struct tensors_operation *tensors_of(struct server_operation *operation)
     return (struct tensors_operation *)operation; /* its first member */
 }
 
-static enum st_status tensor_delete_begin(struct server_operation *operation,
-                                          struct st_error *err)
+static enum st_status tensor_delete_begin(struct server_operation *operation, struct st_error *err)
 {
     (void)operation;
     (void)err;
@@ -55,7 +54,7 @@ static const struct server_operation_class batch_class = TENSOR_DELETE_CLASS("ba
 /** What one call asks for. */
 struct delete_call {
     const struct server_caller *caller;
-    const char *id;                  /**< Of a single delete. */
+    const char *id;                   /**< Of a single delete. */
     const char (*ids)[ST_ID_MAX + 1]; /**< [count] of a batch, or NULL. */
     uint32_t count;
     bool force;
@@ -173,8 +172,7 @@ enum st_status server_tensor_delete(struct server *server, const struct server_c
     return delete_submit(server, &call, ret_operation, err);
 }
 
-enum st_status server_tensor_batch_delete(struct server *server,
-                                          const struct server_caller *caller,
+enum st_status server_tensor_batch_delete(struct server *server, const struct server_caller *caller,
                                           const char (*ids)[ST_ID_MAX + 1], uint32_t count,
                                           bool force, struct server_operation **ret_operation,
                                           struct st_error *err)

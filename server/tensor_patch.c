@@ -41,8 +41,7 @@ static enum st_status patched_set(struct patched_labels *patched, const struct s
     return ST_OK;
 }
 
-static enum st_status patched_apply(struct patched_labels *patched,
-                                    const struct server_labels *old,
+static enum st_status patched_apply(struct patched_labels *patched, const struct server_labels *old,
                                     const struct server_tensor_patch *patch, struct st_error *err)
 {
     patched->labels.items = patched->items;
@@ -97,9 +96,8 @@ static enum st_status patch_apply(struct tensor *tensor, const struct server_ten
         access.write = patch->access.write;
         access.write_count = patch->access.write_count;
     }
-    struct registry_meta meta = {.create_time_ns = old->create_time_ns,
-                                 .labels = &patched.labels,
-                                 .access = &access};
+    struct registry_meta meta = {
+        .create_time_ns = old->create_time_ns, .labels = &patched.labels, .access = &access};
     server_copy_text(meta.uid, sizeof(meta.uid), old->uid);
     tensor->version++;
     struct server_tensor *fresh = tensor_render(tensor, &meta);

@@ -150,7 +150,8 @@ void server_waiter_close(struct server_waiter *waiter)
     server->waiters_closing--;
     server_unlock(server);
     if (waiter->timer_started) {
-        st_timer_stop(server->timers, &waiter->timer); /* its function may still be on its way out */
+        st_timer_stop(server->timers,
+                      &waiter->timer); /* its function may still be on its way out */
     }
     server_operation_release(operation);
     free(waiter);

@@ -1,7 +1,7 @@
 #include "server/workers.h"
 
-#define WORKERS_JOBS_MAX 256  /* drainers on their way: at most one for each thread */
-#define WATCH_FRACTION 4      /* the watchdog looks so often within the limit of a driver call */
+#define WORKERS_JOBS_MAX 256 /* drainers on their way: at most one for each thread */
+#define WATCH_FRACTION 4     /* the watchdog looks so often within the limit of a driver call */
 
 /** One row for each pool. */
 static const struct {
@@ -44,10 +44,9 @@ static void watchdog_fire(void *arg);
 /** Look again after a part of the limit. Under the lock. */
 static void watchdog_start(struct server *server)
 {
-    server->watching =
-        st_timer_start(server->timers, &server->watchdog,
-                       st_clock_now_ns() + server->driver_call_ns / WATCH_FRACTION, watchdog_fire,
-                       server);
+    server->watching = st_timer_start(server->timers, &server->watchdog,
+                                      st_clock_now_ns() + server->driver_call_ns / WATCH_FRACTION,
+                                      watchdog_fire, server);
 }
 
 static struct server_work *pool_pop(struct server_pool_state *pool)

@@ -1,6 +1,8 @@
 #include <errno.h>
 #include <jansson.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -11,6 +13,7 @@
 #include "api/options.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/timer.h"
 #include "server/server.h"
 
@@ -18,6 +21,11 @@
 #define DRAIN_LOOK_NS (20 * ST_NS_PER_MS)
 /** After the grace time: for cancelled work to end, and for replies to be sent. */
 #define DRAIN_CANCEL_NS (3 * ST_NS_PER_SECOND)
+/** How often the start looks for a signal. */
+#define START_LOOK_NS (100 * ST_NS_PER_MS)
+
+/** Whether devices are being opened, which may take as long as a driver likes. */
+enum daemon_phase { DAEMON_OPENING, DAEMON_OPENED, DAEMON_GIVEN_UP };
 
 /** What the process is made of, in the order in which it is made; zero fields were not made. */
 struct daemon {
@@ -26,6 +34,7 @@ struct daemon {
     struct http_front *front;
     struct st_timers *timers;
     struct server *server;
+    _Atomic int phase; /**< enum daemon_phase; whoever leaves OPENING decides how it goes on. */
 };
 
 /** Signals that end the process; blocked in all threads and taken by the main one. */
@@ -57,8 +66,8 @@ static const char *daemon_node_name(struct daemon *daemon)
     return daemon->host_name;
 }
 
-static enum st_status daemon_start_server(struct daemon *daemon, const char *node_name,
-                                          struct st_error *err)
+static enum st_status daemon_create_server(struct daemon *daemon, const char *node_name,
+                                           struct st_error *err)
 {
     const struct api_options *options = &daemon->options;
     const struct server_options server_options = {
@@ -72,6 +81,45 @@ static enum st_status daemon_start_server(struct daemon *daemon, const char *nod
         .deterministic = options->deterministic,
     };
     return server_create(&server_options, &daemon->server, err);
+}
+
+/** End the process when a signal comes while the main thread is inside of a driver. */
+static void *daemon_watch_opening(void *arg)
+{
+    struct daemon *daemon = arg;
+    const struct timespec look = {.tv_nsec = START_LOOK_NS};
+    sigset_t signals;
+    daemon_signals(&signals);
+    while (atomic_load(&daemon->phase) == DAEMON_OPENING) {
+        int opening = DAEMON_OPENING;
+        if (sigtimedwait(&signals, NULL, &look) <= 0) {
+            continue;
+        }
+        if (atomic_compare_exchange_strong(&daemon->phase, &opening, DAEMON_GIVEN_UP)) {
+            st_log(ST_LOG_WARNING, "ended before the devices were opened");
+            http_front_destroy(daemon->front);
+            _exit(0);
+        }
+        kill(getpid(), SIGTERM); /* just opened: the signal is the main thread's */
+    }
+    return NULL;
+}
+
+static enum st_status daemon_start_server(struct daemon *daemon, const char *node_name,
+                                          struct st_error *err)
+{
+    pthread_t watch;
+    enum st_status status = st_thread_start("opening", daemon_watch_opening, daemon, &watch, err);
+    if (status != ST_OK) {
+        return status;
+    }
+    status = daemon_create_server(daemon, node_name, err);
+    int opening = DAEMON_OPENING;
+    while (!atomic_compare_exchange_strong(&daemon->phase, &opening, DAEMON_OPENED)) {
+        pause(); /* the other thread ends the process */
+    }
+    pthread_join(watch, NULL);
+    return status;
 }
 
 static enum st_status daemon_start(struct daemon *daemon, struct st_error *err)

@@ -2,8 +2,8 @@
 #define SYMTENSOR_API_DATA_ACCEPT_H
 
 /**
- * Choose among media types by an Accept header (RFC 9110 12.5.1): the best quality; of equal ones the first of
- * the list. The most specific range of the header counts for a type.
+ * Choose among media types by an Accept header (RFC 9110 12.5.1): the best quality; of equal ones
+ * the first of the list. The most specific range of the header counts for a type.
  *
  * @param header its value; NULL accepts all.
  * @param types  ends with NULL.

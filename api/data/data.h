@@ -34,7 +34,8 @@ ST_MUST_CHECK enum st_status data_shard_find(struct api_request *request,
                                              struct server_tensor **ret_tensor,
                                              struct st_error *err);
 
-/** ABORTED when the tensor that a transfer was opened on is not the one that was looked at before. */
+/** ABORTED when the tensor that a transfer was opened on is not the one that was looked at before.
+ */
 ST_MUST_CHECK enum st_status data_same_tensor(const struct server_tensor *seen,
                                               const struct server_tensor *opened,
                                               struct st_error *err);

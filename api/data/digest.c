@@ -40,8 +40,8 @@ static const char *member_read(const char *text, size_t *ret_key, const char **r
         return NULL;
     }
     *ret_value = at + 2;
-    *ret_value_bytes = strspn(
-        at + 2, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=");
+    *ret_value_bytes =
+        strspn(at + 2, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=");
     at += 2 + *ret_value_bytes;
     return *at == ':' ? at + 1 : NULL;
 }
@@ -59,7 +59,8 @@ static void member_use(struct data_digest *digest, const char *key, size_t key_b
     }
 }
 
-/** Read the dictionary; the first algorithm that is known is used. @return false when it is malformed. */
+/** Read the dictionary; the first algorithm that is known is used. @return false when it is
+ * malformed. */
 static bool header_read(struct data_digest *digest, const char *header)
 {
     const char *at = header;

@@ -39,7 +39,8 @@ static void download_end(struct api_request *request)
 
 /* ---------------------------------------------------------------- what is asked for */
 
-/** If-Range (RFC 9110 13.1.5): a Range counts only while the contents are those that the client has. */
+/** If-Range (RFC 9110 13.1.5): a Range counts only while the contents are those that the client
+ * has. */
 static bool range_counts(struct api_request *request, const struct download *download)
 {
     const char *header = api_request_header(request, "If-Range");
@@ -77,7 +78,6 @@ static enum st_status raw_select(struct api_request *request, struct download *d
     }
     enum data_range range = data_range_parse(header, total, &wanted->offset, &wanted->bytes);
     if (range == DATA_RANGE_UNSATISFIABLE) {
-        api_reply_header(request, "Content-Range", "bytes */%" PRIu64, total);
         return st_fail(err, ST_REASON_RANGE_NOT_SATISFIABLE, "Range",
                        "lies outside the shard's %" PRIu64 " bytes", total);
     }
@@ -243,16 +243,16 @@ static enum st_status digest_reply(struct api_request *request, const struct dow
 
 static enum st_status download_continue(struct api_request *request, struct st_error *err);
 
-/** Read all of a small body. *ret_complete stays false while something is missing; then the request is
- *  suspended. */
+/** Read all of a small body. *ret_complete stays false while something is missing; then the request
+ * is suspended. */
 static enum st_status download_collect(struct api_request *request, struct download *download,
                                        bool *ret_complete, struct st_error *err)
 {
     uint64_t wanted = download->transfer_request.bytes;
     while (download->collected_bytes < wanted) {
-        uint64_t bytes =
-            server_download_read(download->transfer, download->collected + download->collected_bytes,
-                                 wanted - download->collected_bytes);
+        uint64_t bytes = server_download_read(download->transfer,
+                                              download->collected + download->collected_bytes,
+                                              wanted - download->collected_bytes);
         download->collected_bytes += bytes;
         if (bytes) {
             continue;
@@ -276,8 +276,8 @@ static enum st_status download_collect(struct api_request *request, struct downl
 /** Room for a body that is put together, an npy header in front included. */
 static bool collect_begin(struct api_request *request, struct download *download)
 {
-    char *room =
-        api_arena_alloc(&request->arena, download->npy_bytes + download->transfer_request.bytes + 1);
+    char *room = api_arena_alloc(&request->arena,
+                                 download->npy_bytes + download->transfer_request.bytes + 1);
     if (!room) {
         return false;
     }
@@ -335,9 +335,9 @@ static enum st_status download_open(struct api_request *request, struct download
                                     struct st_error *err)
 {
     struct server_tensor *opened;
-    enum st_status status = server_download_open(
-        request->server, &request->caller, &download->transfer_request, api_request_notify, request,
-        &download->transfer, &opened, err);
+    enum st_status status =
+        server_download_open(request->server, &request->caller, &download->transfer_request,
+                             api_request_notify, request, &download->transfer, &opened, err);
     if (status != ST_OK) {
         return status;
     }
@@ -345,6 +345,16 @@ static enum st_status download_open(struct api_request *request, struct download
     server_snapshot_release(&download->tensor->base);
     download->tensor = opened;
     return status == ST_OK ? download_continue(request, err) : status;
+}
+
+/** 416 says how many bytes there are, so that it is answered here with its header (RFC
+ * 9110 15.5.17). */
+static enum st_status unsatisfiable_reply(struct api_request *request,
+                                          const struct download *download, struct st_error *err)
+{
+    struct st_error error = *err;
+    api_reply_header(request, "Content-Range", "bytes */%" PRIu64, download->tensor->shard_bytes);
+    return api_reply_error_with(request, &error, NULL, NULL, err);
 }
 
 enum st_status data_get(struct api_request *request, struct st_error *err)
@@ -371,10 +381,12 @@ enum st_status data_get(struct api_request *request, struct st_error *err)
     if (status == ST_OK) {
         status = download_select(request, download, err);
     }
+    if (status == ST_OUT_OF_RANGE && err->reason == ST_REASON_RANGE_NOT_SATISFIABLE) {
+        return unsatisfiable_reply(request, download, err);
+    }
     if (status != ST_OK) {
         return status;
     }
-    return request->head && download->form != DATA_JSON
-               ? download_head_only(request, download, err)
-               : download_open(request, download, err);
+    return request->head && download->form != DATA_JSON ? download_head_only(request, download, err)
+                                                        : download_open(request, download, err);
 }

@@ -263,8 +263,9 @@ size_t data_npy_write(enum st_dtype dtype, const struct st_shape *shape,
     const size_t prelude = 10;
     size_t room = DATA_NPY_HEADER_WRITTEN_MAX - prelude;
     char *text = buffer + prelude;
-    size_t length = (size_t)snprintf(text, room, "{'descr': '%s', 'fortran_order': False, 'shape': (",
-                                     st_dtype_info(dtype)->npy);
+    size_t length =
+        (size_t)snprintf(text, room, "{'descr': '%s', 'fortran_order': False, 'shape': (",
+                         st_dtype_info(dtype)->npy);
     for (uint32_t i = 0; i < shape->rank; i++) {
         length += (size_t)snprintf(text + length, room - length, "%" PRId64 "%s", shape->dims[i],
                                    i + 1 < shape->rank ? ", " : "");

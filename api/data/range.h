@@ -5,7 +5,7 @@
 
 /** What a Range header asks for (RFC 9110 14.1.2, 14.2). */
 enum data_range {
-    DATA_RANGE_IGNORED,       /**< No single valid byte range: the whole is sent, as the RFC allows. */
+    DATA_RANGE_IGNORED, /**< No single valid byte range: the whole is sent, as the RFC allows. */
     DATA_RANGE_SATISFIABLE,
     DATA_RANGE_UNSATISFIABLE, /**< 416 */
 };

@@ -55,8 +55,9 @@ static enum st_status upload_open(struct api_request *request, struct upload *up
 
 static enum st_status length_fail(uint64_t body, uint64_t data, struct st_error *err)
 {
-    enum st_status status = st_fail(err, ST_REASON_BODY_LENGTH_MISMATCH, "Content-Length",
-                                    "the body has %" PRIu64 " bytes, the data %" PRIu64, body, data);
+    enum st_status status =
+        st_fail(err, ST_REASON_BODY_LENGTH_MISMATCH, "Content-Length",
+                "the body has %" PRIu64 " bytes, the data %" PRIu64, body, data);
     st_error_add_detail(err, "expected_bytes", "%" PRIu64, data);
     return status;
 }

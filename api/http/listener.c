@@ -8,6 +8,7 @@
 
 #include "api/http/exchange.h"
 #include "base/log.h"
+#include "base/size.h"
 
 #define LISTENER_BACKLOG 512
 /** The health listener answers even when the others are full; it needs few connections for that. */
@@ -20,7 +21,9 @@ static bool address_split(const char *address, char host[static 256], const char
 {
     struct http_host part;
     const char *colon = strrchr(address, ':');
-    if (!colon || !colon[1] || strspn(colon + 1, "0123456789") != strlen(colon + 1) ||
+    uint64_t port;
+    /* getaddrinfo would take 99999 and cut it to 16 bits. */
+    if (!colon || !st_uint_parse(colon + 1, UINT16_MAX, &port) || port == 0 ||
         !http_host_split(address, &part) || part.length >= 256) {
         return false;
     }

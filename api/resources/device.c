@@ -49,9 +49,8 @@ static void state_write(struct api_text *text, const struct api_output *row, con
                         const char *node)
 {
     (void)node;
-    static const char *const names[] = {[GPU_DEVICE_OK] = "ok",
-                                        [GPU_DEVICE_DEGRADED] = "degraded",
-                                        [GPU_DEVICE_LOST] = "lost"};
+    static const char *const names[] = {
+        [GPU_DEVICE_OK] = "ok", [GPU_DEVICE_DEGRADED] = "degraded", [GPU_DEVICE_LOST] = "lost"};
     api_json_string(text, row->name, names[((const struct device_view *)object)->state]);
 }
 static const struct api_output_type output_state = {"\"enum\":[\"ok\",\"degraded\",\"lost\"]",

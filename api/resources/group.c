@@ -89,8 +89,8 @@ static enum st_status device_decode(struct api_decoding *decoding, const struct 
     if (json_is_integer(value)) {
         json_int_t ordinal = json_integer_value(value);
         if (ordinal < 0 || ordinal > UINT32_MAX) {
-            return api_decode_fail(decoding, err, ST_REASON_INVALID_VALUE,
-                                   "must be from 0 to %u", UINT32_MAX);
+            return api_decode_fail(decoding, err, ST_REASON_INVALID_VALUE, "must be from 0 to %u",
+                                   UINT32_MAX);
         }
         snprintf(device->text, sizeof(device->text), "%u", (unsigned)ordinal);
         return ST_OK;
@@ -272,8 +272,8 @@ static enum st_status resolve_devices(struct server *server, const struct group_
     for (uint32_t rank = 0; rank < create->world_size; rank++) {
         char field[ST_ERROR_FIELD_MAX];
         snprintf(field, sizeof(field), "devices[%u]", rank);
-        enum st_status status = device_resolve(server, &body->devices.items[rank], field,
-                                               &create->devices[rank], err);
+        enum st_status status =
+            device_resolve(server, &body->devices.items[rank], field, &create->devices[rank], err);
         if (status != ST_OK) {
             return status;
         }
@@ -361,8 +361,8 @@ static enum st_status group_delete(struct api_request *request, struct st_error 
 static enum st_status group_barrier(struct api_request *request, struct st_error *err)
 {
     struct server_operation *operation;
-    enum st_status status = server_group_barrier(request->server, &request->caller,
-                                                 request->ids[0], &operation, err);
+    enum st_status status =
+        server_group_barrier(request->server, &request->caller, request->ids[0], &operation, err);
     return status == ST_OK ? api_request_wait_operation(request, operation, api_outcome_verb, err)
                            : status;
 }

@@ -137,8 +137,8 @@ enum st_status api_list_reply(struct api_request *request, const struct api_list
     api_json_begin_array(&text, list->name);
     items_write(&text, request->server, items, count);
     api_json_end_array(&text);
-    status = page_end(&text, query, list->name, more && count ? list->id(items[count - 1]) : NULL,
-                      err);
+    status =
+        page_end(&text, query, list->name, more && count ? list->id(items[count - 1]) : NULL, err);
     for (uint32_t i = 0; i < count; i++) {
         server_snapshot_release(items[i]);
     }
@@ -173,7 +173,8 @@ enum st_status api_numbered_list_reply(struct api_request *request,
     api_json_end_array(&text);
     char last[24];
     snprintf(last, sizeof(last), "%" PRIu64, end - 1);
-    status = page_end(&text, query, list->name, first < end && end < list->count ? last : NULL, err);
+    status =
+        page_end(&text, query, list->name, first < end && end < list->count ? last : NULL, err);
     if (status != ST_OK) {
         api_text_done(&text);
         return status;

@@ -60,8 +60,8 @@ struct api_list {
     const char *(*id)(const struct server_snapshot *snapshot);
 };
 /** Answer a request whose query is a struct api_list_query. */
-ST_MUST_CHECK enum st_status api_list_reply(struct api_request *request, const struct api_list *list,
-                                            struct st_error *err);
+ST_MUST_CHECK enum st_status api_list_reply(struct api_request *request,
+                                            const struct api_list *list, struct st_error *err);
 
 /** One list of things that are numbered 0..count-1. */
 struct api_numbered_list {

@@ -2,7 +2,6 @@
 
 #include "api/request.h"
 #include "api/resources/output.h"
-#include "gpu/collective.h"
 
 /* ---------------------------------------------------------------- limits */
 

@@ -5,7 +5,8 @@
 #include "server/server.h"
 
 /**
- * What a request answers once its operation was waited for: functions for api_request_wait_operation().
+ * What a request answers once its operation was waited for: functions for
+ * api_request_wait_operation().
  *
  *   not ended     202, Location, the operation
  *   failed        the error's own code, {"error", "operation"}

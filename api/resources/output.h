@@ -6,10 +6,10 @@
 #include "api/text.h"
 
 /**
- * What replies hold, as tables: the counterpart of api/field.h. A row says how one member of a plain
- * struct becomes one member of a JSON object, and carries its own documentation, so that rendering,
- * the description of the interface and the tests read the same rows. A table ends with {0}. The text
- * is written straight into a growing buffer; no tree of values is made.
+ * What replies hold, as tables: the counterpart of api/field.h. A row says how one member of a
+ * plain struct becomes one member of a JSON object, and carries its own documentation, so that
+ * rendering, the description of the interface and the tests read the same rows. A table ends with
+ * {0}. The text is written straight into a growing buffer; no tree of values is made.
  */
 
 struct api_output;
@@ -37,16 +37,17 @@ extern const struct api_output_type api_output_text;   /**< char[]: string */
 extern const struct api_output_type api_output_static; /**< const char *: string, or null */
 extern const struct api_output_type api_output_bool;   /**< bool */
 extern const struct api_output_type api_output_uint32; /**< uint32_t: number */
-extern const struct api_output_type api_output_uint64; /**< uint64_t: number, string beyond 2^53-1 */
-extern const struct api_output_type api_output_some;   /**< uint64_t: as above, null when 0 */
-extern const struct api_output_type api_output_double; /**< double */
-extern const struct api_output_type api_output_time;   /**< uint64_t ns: RFC 3339, null when 0 */
-extern const struct api_output_type api_output_labels; /**< struct server_labels: object */
+extern const struct api_output_type
+    api_output_uint64;                               /**< uint64_t: number, string beyond 2^53-1 */
+extern const struct api_output_type api_output_some; /**< uint64_t: as above, null when 0 */
+extern const struct api_output_type api_output_double;    /**< double */
+extern const struct api_output_type api_output_time;      /**< uint64_t ns: RFC 3339, null when 0 */
+extern const struct api_output_type api_output_labels;    /**< struct server_labels: object */
 extern const struct api_output_type api_output_multicast; /**< enum gpu_multicast_reason:
                                                                {usable, reason} */
-extern const struct api_output_type api_output_state;  /**< enum server_state: its name */
-extern const struct api_output_type api_output_node;   /**< nothing: the node's name */
-extern const struct api_output_type api_output_object; /**< by row->rows */
+extern const struct api_output_type api_output_state;     /**< enum server_state: its name */
+extern const struct api_output_type api_output_node;      /**< nothing: the node's name */
+extern const struct api_output_type api_output_object;    /**< by row->rows */
 
 /** The member that a row stands for. */
 const void *api_output_member(const struct api_output *row, const void *object);

@@ -9,9 +9,9 @@
 
 /**
  * Page tokens: base64url of a keyed check (HMAC-SHA-256, cut to 16 bytes) and the last id that was
- * shown. The check covers the list's name and filters too, so that a token is good for the list it was made
- * for only. The key is random and lives as long as the process: after a restart a token is refused,
- * since the list is another one.
+ * shown. The check covers the list's name and filters too, so that a token is good for the list it
+ * was made for only. The key is random and lives as long as the process: after a restart a token is
+ * refused, since the list is another one.
  */
 #define API_PAGE_TOKEN_BYTES ((16 + ST_ID_MAX) * 4 / 3 + 4)
 

@@ -26,8 +26,8 @@ static enum st_status tensor_get(struct api_request *request, struct st_error *e
     return status == ST_OK ? api_tensor_reply(request, 200, tensor, err) : status;
 }
 
-/** The version that If-Match names: 0 without the header. A tag that is not the current one fails here; a
- *  change in between is seen by the server, which compares again. */
+/** The version that If-Match names: 0 without the header. A tag that is not the current one fails
+ * here; a change in between is seen by the server, which compares again. */
 static enum st_status if_match_version(struct api_request *request, uint64_t *ret_version,
                                        struct st_error *err)
 {
@@ -162,9 +162,8 @@ static enum st_status tensors_delete(struct api_request *request, struct st_erro
     const struct force_query *query = request->query;
     struct server_operation *operation;
     const char(*ids)[ST_ID_MAX + 1] = body->tensors.items;
-    enum st_status status =
-        server_tensor_batch_delete(request->server, &request->caller, ids, body->tensors.count,
-                                   query->force, &operation, err);
+    enum st_status status = server_tensor_batch_delete(
+        request->server, &request->caller, ids, body->tensors.count, query->force, &operation, err);
     return status == ST_OK ? api_request_wait_operation(request, operation, api_outcome_verb, err)
                            : status;
 }

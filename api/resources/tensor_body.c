@@ -8,8 +8,8 @@
 
 const char *api_memory_type_name(unsigned type)
 {
-    static const char *const names[] = {[GPU_MEMORY_SYMMETRIC] = "symmetric",
-                                        [GPU_MEMORY_GLOBAL] = "global"};
+    static const char *const names[] = {
+        [GPU_MEMORY_SYMMETRIC] = "symmetric", [GPU_MEMORY_GLOBAL] = "global"};
     return names[type];
 }
 static const struct api_names memory_type_names = {api_memory_type_name, GPU_MEMORY_GLOBAL + 1};
@@ -149,8 +149,8 @@ static enum st_status label_remove(struct api_decoding *decoding, const char *ke
 {
     struct server_label label;
     json_t *empty = json_string("");
-    enum st_status status = empty ? api_label_decode(decoding, key, empty, &label, err)
-                                  : api_decode_fail_memory(err);
+    enum st_status status =
+        empty ? api_label_decode(decoding, key, empty, &label, err) : api_decode_fail_memory(err);
     json_decref(empty);
     if (status == ST_OK) {
         memcpy(patch->remove[patch->remove_count++], label.key, sizeof(label.key));
@@ -186,9 +186,9 @@ static enum st_status labels_patch_decode(struct api_decoding *decoding,
          at = json_object_iter_next(labels, at)) {
         const char *key = json_object_iter_key(at);
         const json_t *text = json_object_iter_value(at);
-        status = json_is_null(text) ? label_remove(decoding, key, patch, err)
-                                    : api_label_decode(decoding, key, text,
-                                                       &patch->set[patch->set_count++], err);
+        status = json_is_null(text)
+                     ? label_remove(decoding, key, patch, err)
+                     : api_label_decode(decoding, key, text, &patch->set[patch->set_count++], err);
     }
     return status;
 }

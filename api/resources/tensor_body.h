@@ -36,8 +36,8 @@ struct api_tensor_patch_body {
     struct api_labels_patch {
         bool clear; /**< null: all of them go. */
         uint32_t set_count, remove_count;
-        struct server_label *set;                /**< [set_count] */
-        char (*remove)[ST_LABEL_KEY_MAX + 1];    /**< [remove_count] */
+        struct server_label *set;             /**< [set_count] */
+        char (*remove)[ST_LABEL_KEY_MAX + 1]; /**< [remove_count] */
     } labels;
     struct api_access_patch {
         bool has_read, has_write; /**< Given, also as null, which is the empty list. */

@@ -8,9 +8,8 @@
 static enum st_status verb_wait(struct api_request *request, enum st_status accepted,
                                 struct server_operation *operation, struct st_error *err)
 {
-    return accepted == ST_OK
-               ? api_request_wait_operation(request, operation, api_outcome_verb, err)
-               : accepted;
+    return accepted == ST_OK ? api_request_wait_operation(request, operation, api_outcome_verb, err)
+                             : accepted;
 }
 
 #define GENERATION_ROW(type_of_body)                                                               \
@@ -120,8 +119,7 @@ static enum st_status collective_run(struct api_request *request, struct st_erro
     snprintf(collective.tensor, sizeof(collective.tensor), "%s", request->ids[0]);
     memcpy(collective.output, body->output, sizeof(collective.output));
     if (status == ST_OK) {
-        status =
-            server_collective(request->server, &request->caller, &collective, &operation, err);
+        status = server_collective(request->server, &request->caller, &collective, &operation, err);
     }
     return verb_wait(request, status, operation, err);
 }
@@ -172,9 +170,9 @@ static enum st_status fill_run(struct api_request *request, struct st_error *err
 {
     const struct fill_body *body = request->body;
     struct server_fill_request fill = {
-        .pattern = body->has_value               ? GPU_FILL_VALUE
+        .pattern = body->has_value              ? GPU_FILL_VALUE
                    : body->pattern == FILL_RANK ? GPU_FILL_RANK
-                                                 : GPU_FILL_IOTA,
+                                                : GPU_FILL_IOTA,
         .number = body->value.kind,
         .double_value = body->value.double_value,
         .int64_value = body->value.int64_value,

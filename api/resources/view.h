@@ -16,15 +16,16 @@ extern const struct api_output api_operation_output[]; /**< Of struct server_ope
  */
 const char *api_view_text(struct server *server, struct server_snapshot *snapshot);
 
-/** The etag of a resource: strong and quoted, of its version and the begin of its uid, so that a name that
- *  is used again never repeats one. */
+/** The etag of a resource: strong and quoted, of its version and the begin of its uid, so that a
+ * name that is used again never repeats one. */
 #define API_ETAG_BYTES 40
 const char *api_view_etag(uint64_t version, const char *uid, char buffer[static API_ETAG_BYTES]);
 
 /**
- * Whether a header such as If-Match names @p etag: "*", or a list of entity tags of which one is equal
- * (strong comparison, RFC 9110 13.1.1).
- * @retval ST_INVALID_ARGUMENT INVALID_HEADER, the field is the header: it is no list of entity tags.
+ * Whether a header such as If-Match names @p etag: "*", or a list of entity tags of which one is
+ * equal (strong comparison, RFC 9110 13.1.1).
+ * @retval ST_INVALID_ARGUMENT INVALID_HEADER, the field is the header: it is no list of entity
+ * tags.
  */
 ST_MUST_CHECK enum st_status api_etag_match(const char *header, const char *value, const char *etag,
                                             bool *ret_match, struct st_error *err);

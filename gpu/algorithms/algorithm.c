@@ -6,8 +6,7 @@ bool gpu_algorithm_batch(const struct gpu_algorithm_run *run, uint32_t first,
                          struct gpu_movement_batch *ret_batch)
 {
     ret_batch->count = run->plan->collective->movements(&run->plan->shape, first,
-                                                        GPU_KERNEL_MOVEMENTS_MAX,
-                                                        ret_batch->items);
+                                                        GPU_KERNEL_MOVEMENTS_MAX, ret_batch->items);
     return ret_batch->count > 0;
 }
 

@@ -6,9 +6,9 @@
 #include "gpu/memory.h"
 
 /**
- * What the algorithms share. An algorithm runs a collective's list of movements, in batches that fit into
- * one launch, on lanes of the team. Within one launch, and within one lane, nothing has to be waited for;
- * lanes that need each other's results call gpu_job_barrier().
+ * What the algorithms share. An algorithm runs a collective's list of movements, in batches that
+ * fit into one launch, on lanes of the team. Within one launch, and within one lane, nothing has to
+ * be waited for; lanes that need each other's results call gpu_job_barrier().
  */
 struct gpu_algorithm_run {
     struct gpu_team *team;

@@ -2,9 +2,9 @@
 #include "gpu/copy.h"
 
 /**
- * One copy of the driver for each movement and destination: no kernel, and no peer access is needed either,
- * since gpu/copy.h goes through pinned memory where there is none. It cannot reduce. An exchange goes
- * through one slice of scratch on the first rank's device.
+ * One copy of the driver for each movement and destination: no kernel, and no peer access is needed
+ * either, since gpu/copy.h goes through pinned memory where there is none. It cannot reduce. An
+ * exchange goes through one slice of scratch on the first rank's device.
  */
 
 static bool copy_engine_fits(const struct gpu_plan_input *input, const char **ret_why)
@@ -61,15 +61,16 @@ static enum st_status copy_engine_copy(const struct gpu_algorithm_run *run,
     return status;
 }
 
-/** Copy within an exchange: on the first rank's lane, or staged, so that the three stay in order. */
+/** Copy within an exchange: on the first rank's lane, or staged, so that the three stay in order.
+ */
 static enum st_status copy_engine_step(const struct gpu_algorithm_run *run, bool reached,
                                        const struct gpu_copy_spec *step, struct st_error *err)
 {
     if (!reached) {
         return gpu_copy_staged(run->job, step, err);
     }
-    uint32_t rank = step->source_rank < step->destination_rank ? step->source_rank
-                                                               : step->destination_rank;
+    uint32_t rank =
+        step->source_rank < step->destination_rank ? step->source_rank : step->destination_rank;
     return gpu_copy_on_lane(
         run->job, gpu_team_lane(run->team, rank),
         gpu_memory_address(step->destination, step->destination_rank) + step->destination_offset,

@@ -1,11 +1,12 @@
 #include "gpu/algorithms/algorithm.h"
 
 /**
- * The switch reduces what is read through a multicast address and replicates what is written to one. It
- * keeps an order of its own, so sums of floats are not the group's tree.
+ * The switch reduces what is read through a multicast address and replicates what is written to
+ * one. It keeps an order of its own, so sums of floats are not the group's tree.
  */
 
-/** The pairs that multimem.ld_reduce has (PTX ISA, sm_90), 16-bit floats with a float32 accumulator. */
+/** The pairs that multimem.ld_reduce has (PTX ISA, sm_90), 16-bit floats with a float32
+ * accumulator. */
 static const struct {
     enum st_reduce_op op;
     uint32_t dtypes; /**< Bit of each enum st_dtype. */
@@ -56,7 +57,8 @@ static bool nvls_fits(const struct gpu_plan_input *input, const char **ret_why)
     return false;
 }
 
-/** Lanes that run a movement: all by parts where all need the result, else the one that is next to it. */
+/** Lanes that run a movement: all by parts where all need the result, else the one that is next to
+ * it. */
 static bool nvls_selects(const struct gpu_team *team, const struct gpu_movement *movement,
                          uint32_t lane, bool *ret_parts)
 {

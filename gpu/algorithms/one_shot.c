@@ -1,8 +1,9 @@
 #include "gpu/algorithms/algorithm.h"
 
 /**
- * Each device pulls what its own ranks need, whole; ranks of one device share a launch. A reduction that
- * every rank keeps in place would overwrite what other devices still read: it goes through scratch.
+ * Each device pulls what its own ranks need, whole; ranks of one device share a launch. A reduction
+ * that every rank keeps in place would overwrite what other devices still read: it goes through
+ * scratch.
  */
 
 static bool one_shot_fits(const struct gpu_plan_input *input, const char **ret_why)
@@ -47,7 +48,8 @@ static uint32_t one_shot_first_rank(const struct gpu_team *team, uint32_t lane)
     return rank;
 }
 
-/** Leave only the outputs that a lane writes; an exchange needs both sides and names them itself. */
+/** Leave only the outputs that a lane writes; an exchange needs both sides and names them itself.
+ */
 static void one_shot_mask(const struct gpu_algorithm_run *run, uint32_t lane, bool to_scratch,
                           struct gpu_move_params *params)
 {

@@ -1,8 +1,9 @@
 #include "gpu/algorithms/algorithm.h"
 
 /**
- * Every device runs its part of every movement: it reads the part from the source ranks and writes it where
- * it goes. For a reduction that is a reduce_scatter and an all_gather in one pass, each input read once.
+ * Every device runs its part of every movement: it reads the part from the source ranks and writes
+ * it where it goes. For a reduction that is a reduce_scatter and an all_gather in one pass, each
+ * input read once.
  */
 
 static bool two_shot_fits(const struct gpu_plan_input *input, const char **ret_why)
@@ -12,7 +13,8 @@ static bool two_shot_fits(const struct gpu_plan_input *input, const char **ret_w
 
 static enum st_status two_shot_launch(struct gpu_algorithm_run *run, struct st_error *err)
 {
-    /* No two parts touch the same element of any rank, so the lanes need not wait for each other. */
+    /* No two parts touch the same element of any rank, so the lanes need not wait for each other.
+     */
     uint32_t parts = gpu_algorithm_is_small(run->plan) ? 1 : run->team->lane_count;
     struct gpu_move_params params;
     gpu_algorithm_params(run, &params);

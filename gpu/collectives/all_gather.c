@@ -1,7 +1,8 @@
 #include "gpu/collectives/collectives.h"
 
 /** Rank index's slice to every output; in place it lies where it belongs. */
-static struct gpu_movement all_gather_movement(const struct gpu_collective_shape *shape, uint32_t index)
+static struct gpu_movement all_gather_movement(const struct gpu_collective_shape *shape,
+                                               uint32_t index)
 {
     uint64_t slice = index * shape->slice_count;
     return (struct gpu_movement){

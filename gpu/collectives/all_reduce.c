@@ -7,7 +7,8 @@ static double all_reduce_bus_factor(uint32_t world_size)
 }
 
 /** All inputs, reduced, to every output. */
-static struct gpu_movement all_reduce_movement(const struct gpu_collective_shape *shape, uint32_t index)
+static struct gpu_movement all_reduce_movement(const struct gpu_collective_shape *shape,
+                                               uint32_t index)
 {
     (void)index;
     return (struct gpu_movement){

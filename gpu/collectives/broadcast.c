@@ -1,7 +1,8 @@
 #include "gpu/collectives/collectives.h"
 
 /** The root's input to every output. */
-static struct gpu_movement broadcast_movement(const struct gpu_collective_shape *shape, uint32_t index)
+static struct gpu_movement broadcast_movement(const struct gpu_collective_shape *shape,
+                                              uint32_t index)
 {
     (void)index;
     return (struct gpu_movement){

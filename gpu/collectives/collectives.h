@@ -4,8 +4,8 @@
 #include "gpu/collective.h"
 
 /**
- * The rows, each defined in the file of its name, and what their files share. A slice is slice_count
- * elements; slice r of a larger side begins at element r * slice_count.
+ * The rows, each defined in the file of its name, and what their files share. A slice is
+ * slice_count elements; slice r of a larger side begins at element r * slice_count.
  */
 extern const struct gpu_collective gpu_all_gather, gpu_all_reduce, gpu_all_to_all, gpu_broadcast,
     gpu_gather, gpu_reduce, gpu_reduce_scatter, gpu_scatter;

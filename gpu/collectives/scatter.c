@@ -1,7 +1,8 @@
 #include "gpu/collectives/collectives.h"
 
 /** Slice index of the root's input to rank index; in place it stays at its offset. */
-static struct gpu_movement scatter_movement(const struct gpu_collective_shape *shape, uint32_t index)
+static struct gpu_movement scatter_movement(const struct gpu_collective_shape *shape,
+                                            uint32_t index)
 {
     uint64_t slice = index * shape->slice_count;
     return (struct gpu_movement){

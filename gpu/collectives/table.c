@@ -3,9 +3,9 @@
 #include "gpu/collectives/collectives.h"
 
 const struct gpu_collective *const gpu_collectives[] = {
-    &gpu_broadcast,      &gpu_reduce, &gpu_all_reduce, &gpu_all_gather,
-    &gpu_reduce_scatter, &gpu_gather, &gpu_scatter,    &gpu_all_to_all,
-    NULL,
+    &gpu_broadcast,  &gpu_reduce,         &gpu_all_reduce,
+    &gpu_all_gather, &gpu_reduce_scatter, &gpu_gather,
+    &gpu_scatter,    &gpu_all_to_all,     NULL,
 };
 
 const struct gpu_collective *gpu_collective_find(const char *name)

@@ -3,7 +3,8 @@
 
 #include <stdint.h>
 
-/** Arithmetic that stops at UINT64_MAX: a range that would wrap then ends where nothing is mapped. */
+/** Arithmetic that stops at UINT64_MAX: a range that would wrap then ends where nothing is mapped.
+ */
 
 static inline uint64_t saturating_add(uint64_t a, uint64_t b)
 {

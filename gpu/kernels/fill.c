@@ -14,7 +14,8 @@
 
 /* ------------------------------------------------------------------ elements from integers */
 
-/** Write start, start + step, ... as @p count elements: integers wrap, floats round, bool is "not 0". */
+/** Write start, start + step, ... as @p count elements: integers wrap, floats round, bool is "not
+ * 0". */
 typedef void fill_sequence(enum st_dtype dtype, uint64_t start, uint64_t step, size_t count,
                            void *ret);
 

@@ -3,6 +3,10 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 const struct gpu_line_variant *const gpu_line_variants[] = {
 #if defined(__x86_64__)
     &gpu_lines_avx512,
@@ -11,6 +15,36 @@ const struct gpu_line_variant *const gpu_line_variants[] = {
     &gpu_lines_portable,
     NULL,
 };
+
+bool gpu_lines_usable_portable(void)
+{
+    return true;
+}
+
+#if defined(__x86_64__)
+
+/** Conversion of float16; clang 14 has no name for it in __builtin_cpu_supports(). */
+static bool lines_converts_float16(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+bool gpu_lines_usable_avx2(void)
+{
+    __builtin_cpu_init(); /* also asks whether the system saves the wide registers */
+    return __builtin_cpu_supports("avx2") && lines_converts_float16();
+}
+
+bool gpu_lines_usable_avx512(void)
+{
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           lines_converts_float16();
+}
+
+#endif
 
 static const struct gpu_line_variant *_Atomic selected_variant;
 

@@ -1,17 +1,16 @@
 /**
- * The body of one variant of gpu/kernels/lines.h. Included once by each lines_<variant>.c, which defines
- * LINES_VARIANT, its name, and LINES_VECTOR_BYTES, the width of its registers; the build sets the
- * instruction set. No include guard: it is code, not an interface.
+ * The body of one variant of gpu/kernels/lines.h. Included once by each lines_<variant>.c, which
+ * defines LINES_VARIANT, its name, and LINES_VECTOR_BYTES, the width of its registers; the build
+ * sets the instruction set. No include guard: it is code, not an interface.
  *
- * A kernel is made for each row of ST_DTYPES crossed with the ops of its kind (KERNELS_ST_KIND_* at the
- * end). What it needs of a dtype is how to load its elements into accumulators and how to store
- * accumulators: derived from kind and size, and for a float narrower than its accumulator from the pair
- * decode_NAME / encode_NAME in gpu/kernels/lines_float.h.
+ * A kernel is made for each row of ST_DTYPES crossed with the ops of its kind (KERNELS_ST_KIND_* at
+ * the end). What it needs of a dtype is how to load its elements into accumulators and how to store
+ * accumulators: derived from kind and size, and for a float narrower than its accumulator from the
+ * pair decode_NAME / encode_NAME in gpu/kernels/lines_float.h.
  */
 
 #include "gpu/kernels/lines.h"
 #include "gpu/kernels/lines_float.h"
-
 
 /* ------------------------------------------------------------------ loading and storing a line */
 
@@ -46,8 +45,8 @@ static inline void line_store(const struct gpu_lines *job, uint64_t at, const v_
 }
 
 /**
- * One kernel. v_acc: the accumulator's vector type, count: registers for a line; load(line, k), fold(a, b)
- * and finish(acc, divisor) -> codes of type v_code; pack(ret_line, codes).
+ * One kernel. v_acc: the accumulator's vector type, count: registers for a line; load(line, k),
+ * fold(a, b) and finish(acc, divisor) -> codes of type v_code; pack(ret_line, codes).
  */
 #define REDUCE_KERNEL(name, v_acc, count, load, fold, v_code, finish, pack)                        \
     static void name(const struct gpu_lines *job)                                                  \
@@ -68,7 +67,7 @@ static inline void line_store(const struct gpu_lines *job, uint64_t at, const v_
             for (unsigned k = 0; k < (count); k++) {                                               \
                 codes[k] = finish(acc[k], job->source_count);                                      \
             }                                                                                      \
-            v_u8 line[LINE_VECTORS];                                        \
+            v_u8 line[LINE_VECTORS];                                                               \
             pack(line, codes);                                                                     \
             line_store(job, at, line);                                                             \
         }                                                                                          \
@@ -105,8 +104,8 @@ DEFINE_INTEGER_ORDER(ST_KIND_SIGNED_4, v_u32, v_s32)
 DEFINE_INTEGER_ORDER(ST_KIND_SIGNED_8, v_u64, v_s64)
 
 /**
- * min and max of floats: a NaN wins; of equal values, which differ at most in the sign of zero, AND of the
- * bits gives +0 before -0, and OR the other way.
+ * min and max of floats: a NaN wins; of equal values, which differ at most in the sign of zero, AND
+ * of the bits gives +0 before -0, and OR the other way.
  */
 #define DEFINE_FLOAT_ORDER(v_float, v_bits, min_name, max_name)                                    \
     static inline v_float min_name(v_float a, v_float b)                                           \
@@ -142,7 +141,7 @@ DEFINE_FLOAT_ORDER(v_f64, v_u64, fold_min_f64, fold_max_f64)
 #define DEFINE_FLOAT_ELEMENT_(dtype, bytes, v_acc, v_code, acc_name, acc_bytes)                    \
     static inline v_acc load_##dtype(const char *line, unsigned k)                                 \
     {                                                                                              \
-        return decode_##dtype(PART_##bytes(line, k));                                             \
+        return decode_##dtype(PART_##bytes(line, k));                                              \
     }                                                                                              \
     static inline v_code finish_##dtype(v_acc acc, uint32_t divisor)                               \
     {                                                                                              \
@@ -193,10 +192,11 @@ DEFINE_FLOAT_ORDER(v_f64, v_u64, fold_min_f64, fold_max_f64)
     AVERAGE_KERNEL(dtype, kind, bytes)
 
 /**
- * avg of integers is the 64-bit sum divided toward zero. With at most 64 ranks the sum of 8- and 16-bit
- * integers is exact in float32 and that of 32-bit ones in float64. The exact quotient is at least
- * 1/64 away from the next integer or equal to it, while the rounding of the division is off by less than
- * 2^16 * 2^-24 or 2^32 * 2^-53; so truncating gives the exact result. 64-bit ones divide for real.
+ * avg of integers is the 64-bit sum divided toward zero. With at most 64 ranks the sum of 8- and
+ * 16-bit integers is exact in float32 and that of 32-bit ones in float64. The exact quotient is at
+ * least 1/64 away from the next integer or equal to it, while the rounding of the division is off
+ * by less than 2^16 * 2^-24 or 2^32 * 2^-53; so truncating gives the exact result. 64-bit ones
+ * divide for real.
  */
 _Static_assert(GPU_KERNEL_RANKS_MAX <= 64, "sums of so many 16-bit integers are exact in float32");
 
@@ -299,7 +299,8 @@ static inline v_u8 load_bool(const char *line, unsigned k)
 
 /* ------------------------------------------------------------------ the table */
 
-/** The kernels of one dtype by its kind, then their entries; the test holds them against ST_REDUCE_OPS. */
+/** The kernels of one dtype by its kind, then their entries; the test holds them against
+ * ST_REDUCE_OPS. */
 #define KERNELS_ST_KIND_BOOL(dtype, bytes)                                                         \
     BOOL_KERNEL(dtype, MIN, FOLD_BAND)                                                             \
     BOOL_KERNEL(dtype, MAX, FOLD_BOR)                                                              \
@@ -347,12 +348,14 @@ static void lines_fill(const struct gpu_lines *job)
 
 #define VARIANT_NAME(name) VARIANT_NAME_(name)
 #define VARIANT_NAME_(name) gpu_lines_##name
+#define VARIANT_USABLE(name) VARIANT_USABLE_(name)
+#define VARIANT_USABLE_(name) gpu_lines_usable_##name
 #define VARIANT_TEXT(name) VARIANT_TEXT_(name)
 #define VARIANT_TEXT_(name) #name
 
 const struct gpu_line_variant VARIANT_NAME(LINES_VARIANT) = {
     .name = VARIANT_TEXT(LINES_VARIANT),
-    .usable = vector_usable,
+    .usable = VARIANT_USABLE(LINES_VARIANT),
     .reduce =
         {
 #define X(dtype, text, bytes, kind, dlpack_code, dlpack_bits, npy, safetensors)                    \

@@ -4,10 +4,11 @@
 #include "gpu/kernels/lines_vector.h"
 
 /**
- * decode_NAME and encode_NAME of every float dtype: elements to accumulators, and accumulators to codes
- * that have the accumulator's width. encode rounds to nearest even and writes the one positive quiet NaN of base/dtype.c whatever the payload
- * was, so that the bits do not depend on the order in which a compiler puts operands.
- * Formats: IEEE 754-2019; OCP 8-bit floating point specification 1.0.
+ * decode_NAME and encode_NAME of every float dtype: elements to accumulators, and accumulators to
+ * codes that have the accumulator's width. encode rounds to nearest even and writes the one
+ * positive quiet NaN of base/dtype.c whatever the payload was, so that the bits do not depend on
+ * the order in which a compiler puts operands. Formats: IEEE 754-2019; OCP 8-bit floating point
+ * specification 1.0.
  */
 
 static inline v_u32 float_select(v_s32 condition, v_u32 yes, v_u32 no)
@@ -49,9 +50,9 @@ static inline v_u32 encode_BFLOAT16(v_f32 value)
 }
 
 /**
- * Value of a code of 1 sign bit, then exponent (@p bias) and @p mantissa bits, @p width bits in all, but for
- * the codes of infinity and NaN. Moving the fields into place gives the value times 2^(bias - 127); the
- * multiplication puts that right and is exact, for subnormals too.
+ * Value of a code of 1 sign bit, then exponent (@p bias) and @p mantissa bits, @p width bits in
+ * all, but for the codes of infinity and NaN. Moving the fields into place gives the value times
+ * 2^(bias - 127); the multiplication puts that right and is exact, for subnormals too.
  */
 static inline v_f32 float_decode(v_u32 code, unsigned width, unsigned mantissa, uint32_t bias)
 {
@@ -70,8 +71,9 @@ struct float_target {
 };
 
 /**
- * Code of a value, rounded once. From the smallest normal number up, rounding in place and moving the
- * fields; below it, adding a number whose last place is the format's smallest one lets the addition round.
+ * Code of a value, rounded once. From the smallest normal number up, rounding in place and moving
+ * the fields; below it, adding a number whose last place is the format's smallest one lets the
+ * addition round.
  */
 static inline v_u32 float_encode(v_f32 value, struct float_target target)
 {

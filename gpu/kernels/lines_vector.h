@@ -1,18 +1,16 @@
 #ifndef SYMTENSOR_GPU_KERNELS_LINES_VECTOR_H
 #define SYMTENSOR_GPU_KERNELS_LINES_VECTOR_H
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
 #if defined(__x86_64__)
-#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
 /**
- * Vectors of LINES_VECTOR_BYTES, as GNU vector types: + - * / & | ^ and comparisons work lane by lane, a
- * comparison gives all ones or zeros. Only what those cannot say is here.
+ * Vectors of LINES_VECTOR_BYTES, as GNU vector types: + - * / & | ^ and comparisons work lane by
+ * lane, a comparison gives all ones or zeros. Only what those cannot say is here.
  */
 
 #define VECTOR(type) type __attribute__((vector_size(LINES_VECTOR_BYTES)))
@@ -31,24 +29,6 @@ typedef VECTOR(double) v_f64;
 typedef VECTOR_PART(uint8_t, 4) v_u8_quarter;
 typedef VECTOR_PART(uint16_t, 2) v_u16_half;
 typedef VECTOR_PART(uint32_t, 2) v_u32_half;
-
-/** Whether the machine has the instructions that this variant is compiled for. */
-static bool vector_usable(void)
-{
-#if LINES_VECTOR_BYTES == 16
-    return true;
-#else
-    unsigned a, b, c, d;
-    bool converts = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
-    __builtin_cpu_init(); /* also asks whether the system saves the wide registers */
-#if LINES_VECTOR_BYTES == 32
-    return converts && __builtin_cpu_supports("avx2");
-#else
-    return converts && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-#endif
-#endif
-}
 
 /** Write past the cache; @p to is aligned to the vector. */
 static inline void vector_stream(char *to, v_u8 value)
@@ -81,7 +61,8 @@ DEFINE_VECTOR_LOAD(vector_load_u8_quarter, v_u8_quarter)
 DEFINE_VECTOR_LOAD(vector_load_u16_half, v_u16_half)
 DEFINE_VECTOR_LOAD(vector_load_u32_half, v_u32_half)
 
-/* Zero extension of a part to a whole vector. gcc 12 splits the general form into single elements. */
+/* Zero extension of a part to a whole vector. gcc 12 splits the general form into single elements.
+ */
 
 static inline v_u32 vector_widen_8_32(v_u8_quarter part)
 {

@@ -5,7 +5,8 @@
 #include "gpu/kernels/arithmetic.h"
 #include "gpu/kernels/lines.h"
 
-/** Traffic of a chunk: small enough that two cores share a launch evenly, large beside the hand-over. */
+/** Traffic of a chunk: small enough that two cores share a launch evenly, large beside the
+ * hand-over. */
 #define MOVEMENT_CHUNK_BYTES (1u << 20)
 /** Borders of chunks, in elements: a line of the smallest element. */
 #define MOVEMENT_BORDER 64u
@@ -204,8 +205,7 @@ uint32_t gpu_movement_operands(const struct gpu_movement_launch *launch, struct 
     for (uint32_t i = 0; i < move->movement_count; i++) {
         const struct gpu_movement *movement = &move->movements[i];
         uint64_t first;
-        uint64_t bytes =
-            saturating_multiply(movement_part(move, movement, &first), element_bytes);
+        uint64_t bytes = saturating_multiply(movement_part(move, movement, &first), element_bytes);
         if (bytes == 0) {
             continue;
         }
@@ -328,8 +328,9 @@ static void movement_drop_source(struct gpu_lines *job)
 }
 
 /**
- * Whether an output is one of the sources. Its lines are then in the cache: storing them there costs no
- * further read, while bypassing the cache would evict each first (measured: half the speed).
+ * Whether an output is one of the sources. Its lines are then in the cache: storing them there
+ * costs no further read, while bypassing the cache would evict each first (measured: half the
+ * speed).
  */
 static bool movement_in_place(const struct gpu_lines *job)
 {
@@ -381,7 +382,8 @@ static void movement_run_exchange(const struct movement_piece *piece)
     }
 }
 
-/** The element at which @p position of the launch's traffic cuts a movement that begins at @p start. */
+/** The element at which @p position of the launch's traffic cuts a movement that begins at @p
+ * start. */
 static uint64_t movement_border(uint64_t position, uint64_t start, uint64_t weight, uint64_t count)
 {
     if (position <= start) {

@@ -63,10 +63,8 @@ static uint32_t permute_operands(const void *params, struct gpu_operand *ret)
     uint64_t shard_end = saturating_add(permute->shard, permute->shard_bytes);
     uint64_t packed_end = saturating_add(permute->packed, permute_packed_bytes(permute));
     bool to_shard = permute->to_shard != 0;
-    ret[0] =
-        (struct gpu_operand){permute->shard, shard_end - permute->shard, to_shard, false};
-    ret[1] =
-        (struct gpu_operand){permute->packed, packed_end - permute->packed, !to_shard, false};
+    ret[0] = (struct gpu_operand){permute->shard, shard_end - permute->shard, to_shard, false};
+    ret[1] = (struct gpu_operand){permute->packed, packed_end - permute->packed, !to_shard, false};
     return 2;
 }
 

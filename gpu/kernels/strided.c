@@ -6,7 +6,8 @@
 
 _Static_assert(ST_SHAPE_RANK_MAX == STRIDED_DIMS_MAX, "a shape fits into kernel parameters");
 
-bool strided_is_dense(const int64_t *dims, const int64_t *strides, uint32_t dims_count, uint64_t count)
+bool strided_is_dense(const int64_t *dims, const int64_t *strides, uint32_t dims_count,
+                      uint64_t count)
 {
     struct st_shape shape = {.rank = dims_count};
     struct st_strides shape_strides = {{0}};

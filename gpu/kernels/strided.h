@@ -9,10 +9,11 @@
 #define STRIDED_DIMS_MAX 8u
 
 /**
- * Whether dims and strides are a dense permutation of exactly @p count elements. Anything may be in the
- * arrays; a product that overflows is not dense.
+ * Whether dims and strides are a dense permutation of exactly @p count elements. Anything may be in
+ * the arrays; a product that overflows is not dense.
  */
-bool strided_is_dense(const int64_t *dims, const int64_t *strides, uint32_t dims_count, uint64_t count);
+bool strided_is_dense(const int64_t *dims, const int64_t *strides, uint32_t dims_count,
+                      uint64_t count);
 
 /**
  * A walk over a multi-dimensional range, outermost dimension first, that keeps value = the sum of
@@ -32,10 +33,12 @@ struct strided_walk {
  */
 void strided_walk_init(struct strided_walk *walk, const int64_t *dims, const int64_t *steps,
                        uint32_t dims_count, uint64_t position);
-/** A walk in the order of memory whose value is the row-major logical index of the element there. */
+/** A walk in the order of memory whose value is the row-major logical index of the element there.
+ */
 void strided_walk_init_memory(struct strided_walk *walk, const int64_t *dims,
                               const int64_t *strides, uint32_t dims_count, uint64_t position);
-/** Elements from here to the end of the run; from one to the next, value grows by steps[rank - 1]. */
+/** Elements from here to the end of the run; from one to the next, value grows by steps[rank - 1].
+ */
 static inline uint64_t strided_walk_run(const struct strided_walk *walk)
 {
     return walk->dims[walk->rank - 1] - walk->coordinates[walk->rank - 1];

@@ -7,12 +7,13 @@
 
 /**
  * The threads that run streams' commands. They take streams that are ready first, and otherwise a
- * chunk of a running command, so one large command has all threads that nothing else needs, and a
- * small one never waits for more than a chunk. A chunk's number is taken under work_lock: with some
- * 1 MiB a chunk that costs nothing, and no thread holds a command that it has no chunk of.
+ * chunk of each running command in turn: one large command has all threads that nothing else needs,
+ * and a short one does not wait for the end of a long one. A chunk's number is taken under
+ * work_lock: with some 1 MiB a chunk that costs nothing, and no thread holds a command that it has
+ * no chunk of.
  *
- * After work a thread looks for more for a short time before it sleeps: waking one takes tens
- * of microseconds. An idle pool sleeps and is never woken by time.
+ * After work a thread looks for more for a short time before it sleeps: waking one takes tens of
+ * microseconds. An idle pool sleeps and is never woken by time.
  */
 
 #define POOL_SPIN_NS 20000  /* with pause */
@@ -54,19 +55,25 @@ void software_pool_ready(struct software_stream *stream)
     pool_wake(1);
 }
 
-void software_pool_run(struct software_command *command)
+/** work_lock is held. */
+static void pool_append_job(struct software_command *command)
 {
-    command->chunk_next = 0;
-    atomic_store_explicit(&command->chunks_left, command->chunk_count, memory_order_relaxed);
     command->job_next = NULL;
-    uint64_t chunks = command->chunk_count;
-    pthread_mutex_lock(&software.work_lock);
-    if (pool.jobs_last) {
+    if (pool.jobs_first) {
         pool.jobs_last->job_next = command;
     } else {
         pool.jobs_first = command;
     }
     pool.jobs_last = command;
+}
+
+void software_pool_run(struct software_command *command)
+{
+    uint64_t chunks = command->chunk_count;
+    command->chunk_next = 0;
+    atomic_store_explicit(&command->chunks_left, chunks, memory_order_relaxed);
+    pthread_mutex_lock(&software.work_lock);
+    pool_append_job(command);
     atomic_fetch_add_explicit(&pool.offers, 1, memory_order_relaxed);
     pool_wake(chunks);
     pthread_mutex_unlock(&software.work_lock);
@@ -83,19 +90,21 @@ static struct software_stream *pool_take_ready(void)
     return stream;
 }
 
-/** A chunk of the oldest job; the job leaves the list with its last one. work_lock is held. */
+/**
+ * A chunk of the first job, which then goes behind the others, so that they share the threads
+ * evenly; it leaves the list with its last one. work_lock is held.
+ */
 static struct software_command *pool_take_chunk(uint64_t *ret_chunk)
 {
     struct software_command *command = pool.jobs_first;
     if (!command) {
         return NULL;
     }
+    pool.jobs_first = command->job_next;
     *ret_chunk = command->chunk_next++;
-    if (command->chunk_next == command->chunk_count) {
-        pool.jobs_first = command->job_next;
-        if (!pool.jobs_first) {
-            pool.jobs_last = NULL;
-        }
+    if (command->chunk_next < command->chunk_count) {
+        pool_append_job(command);
+    } else {
         atomic_fetch_sub_explicit(&pool.offers, 1, memory_order_relaxed);
     }
     return command;

@@ -1,6 +1,7 @@
 /**
- * How fast the software twins move memory, beside the fastest bare loop on the same buffers. Rows are
- * interleaved: one run of each contender, then the next round; medians with p10 and p90 are printed.
+ * How fast the software twins move memory, beside the fastest bare loop on the same buffers. Rows
+ * are interleaved: one run of each contender, then the next round; medians with p10 and p90 are
+ * printed.
  *
  *   twins_bench [--mib N] [--ranks N] [--rounds N] [--dtype NAME] [--op NAME] [--variant NAME]
  */
@@ -16,6 +17,10 @@
 #include "gpu/kernels/lines.h"
 #include "gpu/kernels/twin.h"
 #include "tests/bench/bare_loop.h"
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1, include/uapi/asm-generic/mman-common.h */
+#endif
 
 #define HUGE_PAGE (2ul << 20)
 #define RANKS_MAX 16u
@@ -33,15 +38,16 @@ struct bench_options {
 static struct bench_options options = {64, 4, 15, ST_DTYPE_FLOAT32, ST_OP_SUM};
 static char *inputs[RANKS_MAX], *outputs[RANKS_MAX];
 
-/* ------------------------------------------------------------------ memory as the driver makes it */
+/* ------------------------------------------------------------------ memory as the driver makes it
+ */
 
 /** A shared mapping of huge pages, touched. */
 static char *bench_map(size_t bytes)
 {
     int fd = memfd_create("twins_bench", MFD_CLOEXEC);
     size_t whole = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-    char *reserved =
-        mmap(NULL, whole + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *reserved = mmap(NULL, whole + HUGE_PAGE, PROT_NONE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (fd < 0 || ftruncate(fd, (off_t)whole) != 0 || reserved == MAP_FAILED) {
         perror("twins_bench: memory");
         exit(1);
@@ -57,9 +63,7 @@ static char *bench_map(size_t bytes)
     for (size_t i = 0; i < whole; i++) {
         address[i] = (char)(1 + i * 7 % 13); /* small numbers in every dtype */
     }
-#ifdef MADV_COLLAPSE
-    madvise(address, whole, MADV_COLLAPSE);
-#endif
+    madvise(address, whole, MADV_COLLAPSE); /* also where shared memory gets none on advice */
     return address;
 }
 
@@ -191,8 +195,7 @@ static void movements_reduce_scatter(struct gpu_move_params *params, uint64_t co
 
 static void movements_broadcast(struct gpu_move_params *params, uint64_t count)
 {
-    add_movement(params,
-                 (struct gpu_movement){.count = count, .destination_rank = GPU_RANK_ALL});
+    add_movement(params, (struct gpu_movement){.count = count, .destination_rank = GPU_RANK_ALL});
 }
 
 static void movements_all_gather(struct gpu_move_params *params, uint64_t count)
@@ -290,21 +293,21 @@ static void row_run(const struct bench_row *row, unsigned cores)
     uint32_t middle = options.rounds / 2, tenth = options.rounds / 10;
     double traffic = (double)(work.reads + work.writes) * (double)bytes;
     const struct bare_variant *winner = &variants[best - 1];
-    printf("%-20s %2ur %2uw  bare %5.1f GB/s (%u threads, %s, %zu)  twin %5.1f GB/s [%.1f-%.1f]  "
-           "ratio %.2f\n",
-           row->name, work.reads, work.writes, traffic / (double)times[best][middle],
-           winner->threads, winner->non_temporal ? "nt" : "normal", winner->block_bytes,
-           traffic / (double)times[0][middle],
-           traffic / (double)times[0][options.rounds - 1 - tenth],
-           traffic / (double)times[0][tenth],
-           (double)times[best][middle] / (double)times[0][middle]);
+    printf(
+        "%-20s %2ur %2uw  bare %5.1f GB/s (%u threads, %s, %zu)  twin %5.1f GB/s [%.1f-%.1f]  "
+        "ratio %.2f\n",
+        row->name, work.reads, work.writes, traffic / (double)times[best][middle], winner->threads,
+        winner->non_temporal ? "nt" : "normal", winner->block_bytes,
+        traffic / (double)times[0][middle], traffic / (double)times[0][options.rounds - 1 - tenth],
+        traffic / (double)times[0][tenth], (double)times[best][middle] / (double)times[0][middle]);
     fflush(stdout);
 }
 
 static void usage(void)
 {
-    fprintf(stderr, "usage: twins_bench [--mib N] [--ranks 2..%u] [--rounds 1..%u] [--dtype NAME] "
-                    "[--op NAME] [--variant NAME]\n",
+    fprintf(stderr,
+            "usage: twins_bench [--mib N] [--ranks 2..%u] [--rounds 1..%u] [--dtype NAME] "
+            "[--op NAME] [--variant NAME]\n",
             RANKS_MAX, ROUNDS_MAX);
     exit(2);
 }

@@ -9,3 +9,7 @@ st_test(unit/gpu/algorithms USES gpu)
 st_test(unit/gpu/ranges USES gpu)
 st_test(contract/gpu/collectives SOURCES ${gpu_rig} ${collective_meaning} ${reduce_reference} USES gpu
         TIMEOUT 300)
+st_test(contract/gpu/memory SOURCES ${gpu_rig} USES gpu)
+st_test(contract/gpu/multicast SOURCES ${gpu_rig} USES gpu)
+target_link_options(test_contract_gpu_multicast PRIVATE -Wl,--wrap=gpu_device_launch)
+st_test(contract/gpu/work SOURCES ${gpu_rig} USES gpu)

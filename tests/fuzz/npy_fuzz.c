@@ -23,8 +23,8 @@ static void check_again(const struct data_npy *npy)
         if (st_shape_measure(&npy->shape, (enum st_dtype)dtype, &elements, &size_bytes, NULL) ==
             ST_OK) {
             st_shape_row_major(&npy->shape, &strides);
-            enum st_status status = data_npy_check(npy, (enum st_dtype)dtype, &npy->shape, &strides,
-                                                   &logical, NULL);
+            enum st_status status =
+                data_npy_check(npy, (enum st_dtype)dtype, &npy->shape, &strides, &logical, NULL);
             fuzz_check(status == ST_OK || npy->fortran_order);
         }
         return;

@@ -22,7 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (http_router_find(router, method, path, length, &found) == HTTP_MATCH_ROUTE) {
         fuzz_check(found.entry && found.entry->route && found.id_count <= API_PATH_IDS_MAX);
         for (uint32_t i = 0; i < found.id_count; i++) {
-            fuzz_check(found.ids[i].at <= length && found.ids[i].length <= length - found.ids[i].at);
+            fuzz_check(found.ids[i].at <= length &&
+                       found.ids[i].length <= length - found.ids[i].at);
         }
     }
     free(path);

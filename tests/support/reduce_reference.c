@@ -204,9 +204,9 @@ uint64_t test_random(uint64_t *state)
 
 static uint64_t special_float(enum st_dtype dtype, uint64_t choice)
 {
-    static const double values[] = {0,    -0.0, 1,   -1,       INFINITY, -INFINITY,
-                                    NAN,  1e30, 0x1p-30, 448, 464,      57344,
-                                    61440, 65504, 65520, 0x1p-24, 0x1p-25, 3.4e38};
+    static const double values[] = {0,     -0.0,  1,       -1,      INFINITY, -INFINITY,
+                                    NAN,   1e30,  0x1p-30, 448,     464,      57344,
+                                    61440, 65504, 65520,   0x1p-24, 0x1p-25,  3.4e38};
     size_t count = sizeof(values) / sizeof(values[0]);
     uint64_t bits = round_to_bits(dtype, values[choice % count]);
     /* Beside them: the next code is a subnormal, an infinity, a signalling NaN, ... */

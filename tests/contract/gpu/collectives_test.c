@@ -7,8 +7,8 @@
 #include "tests/support/reduce_reference.h"
 
 /**
- * Every collective by every algorithm that fits, against what it means. Each run is between memories that
- * are larger than needed: what lies behind must stay as it was.
+ * Every collective by every algorithm that fits, against what it means. Each run is between
+ * memories that are larger than needed: what lies behind must stay as it was.
  */
 
 #define MEMORY_BYTES (4 * ST_MIB)
@@ -64,7 +64,8 @@ struct run {
     struct gpu_plan_input plan;
 };
 
-/** Random elements; for the switch's own order small integers, whose sums are exact in any order. */
+/** Random elements; for the switch's own order small integers, whose sums are exact in any order.
+ */
 static void fill_host(const struct run *run, uint64_t seed, uint64_t count, unsigned char *data)
 {
     uint64_t bytes = st_dtype_info(run->plan.dtype)->size_bytes;
@@ -104,8 +105,7 @@ static void expect_reduced(const struct stage *stage, const struct run *run, uin
 {
     const void *sources[ST_NODE_RANKS_MAX];
     for (uint32_t rank = 0; rank < stage->world_size; rank++) {
-        sources[rank] = stage->inputs[rank] +
-                        element * st_dtype_info(run->plan.dtype)->size_bytes;
+        sources[rank] = stage->inputs[rank] + element * st_dtype_info(run->plan.dtype)->size_bytes;
     }
     test_reduce(run->plan.dtype, run->plan.op, sources, stage->world_size, 1, to);
 }
@@ -183,10 +183,10 @@ static const struct {
     enum st_dtype dtype;
     enum st_reduce_op op;
 } elements[] = {
-    {ST_DTYPE_FLOAT32, ST_OP_SUM},  {ST_DTYPE_BFLOAT16, ST_OP_AVG},
-    {ST_DTYPE_INT32, ST_OP_MAX},    {ST_DTYPE_FLOAT8_E4M3FN, ST_OP_PROD},
-    {ST_DTYPE_FLOAT64, ST_OP_SUM},  {ST_DTYPE_INT64, ST_OP_AVG},
-    {ST_DTYPE_UINT8, ST_OP_BXOR},   {ST_DTYPE_BOOL, ST_OP_LOR},
+    {ST_DTYPE_FLOAT32, ST_OP_SUM}, {ST_DTYPE_BFLOAT16, ST_OP_AVG},
+    {ST_DTYPE_INT32, ST_OP_MAX},   {ST_DTYPE_FLOAT8_E4M3FN, ST_OP_PROD},
+    {ST_DTYPE_FLOAT64, ST_OP_SUM}, {ST_DTYPE_INT64, ST_OP_AVG},
+    {ST_DTYPE_UINT8, ST_OP_BXOR},  {ST_DTYPE_BOOL, ST_OP_LOR},
 };
 
 /** All roots that differ in kind, in place and out of place. */
@@ -204,7 +204,8 @@ static void run_shapes(struct stage *stage, struct run *run, uint64_t count)
     }
 }
 
-/** Every collective and algorithm; dtypes in turn, so that each meets each over the counts and teams. */
+/** Every collective and algorithm; dtypes in turn, so that each meets each over the counts and
+ * teams. */
 static void run_all(struct stage *stage)
 {
     static const uint64_t counts[] = {0, 1, 77, 2051};

@@ -1,9 +1,10 @@
 #include "tests/contract/gpu/rig.h"
 
+#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "gpu/driver/driver.h"
 
@@ -103,7 +104,7 @@ static void sizes_are_rounded_and_small_ones_share_a_slab(void **state)
         assert_int_equal(info->slab, rows[i].slab);
         assert_int_equal(owned(3), rows[i].slab ? RIG_GRANULE : rows[i].allocated);
         gpu_memory_destroy(memory);
-        rig_assert_clean_but_teams(&rig);
+        rig_assert_no_memory(&rig);
     }
     gpu_team_destroy(team);
     rig_close(&rig);
@@ -132,9 +133,9 @@ static void a_recommended_granularity_of_512_mib_is_taken_only_where_it_adds_lit
         assert_status(gpu_memory_check(team, &spec, &allocated, &err), ST_OK);
         assert_int_equal(allocated, rows[i].allocated);
     }
-    struct gpu_memory *memory = must_create(
-        team, &(struct gpu_memory_spec){.size_bytes = 3 * ST_MIB,
-                                        .multicast = GPU_MULTICAST_REQUIRED});
+    struct gpu_memory *memory =
+        must_create(team, &(struct gpu_memory_spec){.size_bytes = 3 * ST_MIB,
+                                                    .multicast = GPU_MULTICAST_REQUIRED});
     struct gpu_multicast_info info;
     assert_int_equal(gpu_multicast_list(rig.gpu, &info, 1), 1);
     assert_int_equal(info.size_bytes % (512 * ST_MIB), 0);
@@ -223,8 +224,8 @@ static void new_memory_is_zero_and_reused_slab_space_too(void **state)
     static const uint64_t sizes[] = {100, 1000, 700, 4096, 3000, RIG_GRANULE + 5};
     for (size_t i = 0; i < 4 * sizeof(sizes) / sizeof(sizes[0]); i++) {
         uint64_t bytes = sizes[i % (sizeof(sizes) / sizeof(sizes[0]))];
-        struct gpu_memory *memory = must_create(team,
-                                                &(struct gpu_memory_spec){.size_bytes = bytes});
+        struct gpu_memory *memory =
+            must_create(team, &(struct gpu_memory_spec){.size_bytes = bytes});
         for (uint32_t rank = 0; rank < 4; rank++) {
             assert_true(all_bytes(team, memory, rank, bytes, 0));
             write_bytes(team, memory, rank, bytes, 0xee);
@@ -252,8 +253,8 @@ static void parts_of_a_slab_do_not_touch_each_other(void **state)
     assert_int_equal(owned(0), RIG_GRANULE); /* one slab holds them all */
     for (unsigned i = 0; i < 64; i++) {
         for (uint32_t rank = 0; rank < 3; rank++) {
-            assert_true(all_bytes(team, memories[i], rank, 1 + 97 * i,
-                                  (unsigned char)(3 * i + rank)));
+            assert_true(
+                all_bytes(team, memories[i], rank, 1 + 97 * i, (unsigned char)(3 * i + rank)));
         }
         gpu_memory_destroy(memories[i]);
     }
@@ -336,101 +337,353 @@ static void symmetric_memory_is_shareable_and_global_memory_is_not(void **state)
 
 /* ---------------------------------------------------------------- roll-back */
 
-static void no_reason_but(enum st_status status, const struct st_error *err,
-                          enum st_reason expected, uint64_t nth)
-{
-    if (status != ST_OK && err->reason != expected) {
-        fail_msg("call %llu: %s", (unsigned long long)nth, err->message);
-    }
-}
-
-/** What the sweep makes and takes away again. */
+/** What a sweep makes and takes away again. */
 struct sweep {
-    const char *name;
     struct gpu_memory_spec spec;
-    bool slab_exists; /**< A part of a slab that is there and was used before. */
+    bool used_slab; /**< There is a slab already, and its free space was used before. */
 };
 
-/** After the n-th call failed: nothing is left, whatever it was, and what was made works. */
-static bool sweep_once(const struct sweep *sweep, struct gpu_team *team, uint64_t nth,
-                       CUresult result, enum st_reason expected)
+struct failure {
+    CUresult result;
+    enum st_reason reason;
+};
+
+/** Fail the n-th call. @return false when there were fewer. */
+static bool sweep_once(struct gpu_team *team, const struct sweep *sweep, uint64_t nth,
+                       const struct failure *failure)
 {
     struct gpu_memory *memory;
     struct st_error err;
     struct gpu_software_usage before, after;
     gpu_software_usage(&before);
     unsigned fds = test_open_fds();
-    gpu_faults_arm_any(nth, result);
+    gpu_faults_arm_any(nth, failure->result);
     enum st_status status = create(team, &sweep->spec, &memory, &err);
     bool fired = gpu_faults_disarm();
-    no_reason_but(status, &err, expected, nth);
+    bool required = sweep->spec.multicast == GPU_MULTICAST_REQUIRED;
+    if (status != ST_OK && err.reason != failure->reason &&
+        !(required && err.reason == ST_REASON_MULTICAST_UNAVAILABLE)) {
+        fail_msg("call %llu: %s", (unsigned long long)nth, err.message);
+    }
+    assert_true(fired || status == ST_OK);
     if (memory) {
+        assert_true(!required || gpu_memory_info(memory)->multicast_reason == GPU_MULTICAST_NONE);
         assert_true(all_bytes(team, memory, 0, sweep->spec.size_bytes, 0));
-        assert_true(fired || gpu_memory_info(memory)->multicast_reason == GPU_MULTICAST_NONE ||
-                    sweep->spec.type == GPU_MEMORY_GLOBAL ||
-                    sweep->spec.multicast == GPU_MULTICAST_DISABLED);
     }
     gpu_memory_destroy(memory);
     gpu_software_usage(&after);
-    after.host_allocations = before.host_allocations;
     assert_memory_equal(&before, &after, sizeof(before));
     assert_int_equal(test_open_fds(), fds);
     return fired;
 }
 
-static void whatever_call_fails_creation_leaves_nothing(void **state)
+/** A slab whose first part stays and whose second was used. @return the first part. */
+static struct gpu_memory *use_slab(struct gpu_team *team, const struct gpu_memory_spec *spec)
+{
+    struct gpu_memory *keeper = must_create(team, spec);
+    struct gpu_memory *used = must_create(team, spec);
+    write_bytes(team, used, 0, spec->size_bytes, 0xff);
+    gpu_memory_destroy(used);
+    return keeper;
+}
+
+static void whatever_call_fails_a_creation_leaves_nothing(void **state)
 {
     (void)state;
     static const struct sweep sweeps[] = {
-        {"symmetric", {.size_bytes = 3 * ST_MIB, .multicast = GPU_MULTICAST_DISABLED}, false},
-        {"multicast", {.size_bytes = 3 * ST_MIB}, false},
-        {"required", {.size_bytes = 3 * ST_MIB, .multicast = GPU_MULTICAST_REQUIRED}, false},
-        {"global", {.size_bytes = 3 * ST_MIB, .type = GPU_MEMORY_GLOBAL}, false},
-        {"slab", {.size_bytes = 300}, false},
-        {"used slab", {.size_bytes = 300}, true},
-        {"global slab", {.size_bytes = 300, .type = GPU_MEMORY_GLOBAL}, false},
+        {{.size_bytes = RIG_GRANULE, .multicast = GPU_MULTICAST_DISABLED}, false},
+        {{.size_bytes = RIG_GRANULE}, false},
+        {{.size_bytes = RIG_GRANULE, .multicast = GPU_MULTICAST_REQUIRED}, false},
+        {{.size_bytes = RIG_GRANULE, .type = GPU_MEMORY_GLOBAL}, false},
+        {{.size_bytes = 300}, false},
+        {{.size_bytes = 300}, true},
+        {{.size_bytes = 300, .type = GPU_MEMORY_GLOBAL}, true},
     };
-    static const struct {
-        CUresult result;
-        enum st_reason reason, required; /**< Of all memory; of multicast that is required. */
-    } failures[] = {
-        {CUDA_ERROR_INVALID_VALUE, ST_REASON_DRIVER_ERROR, ST_REASON_MULTICAST_UNAVAILABLE},
-        {CUDA_ERROR_OUT_OF_MEMORY, ST_REASON_GPU_MEMORY_EXHAUSTED, ST_REASON_MULTICAST_UNAVAILABLE},
+    static const struct failure failures[] = {
+        {CUDA_ERROR_INVALID_VALUE, ST_REASON_DRIVER_ERROR},
+        {CUDA_ERROR_OUT_OF_MEMORY, ST_REASON_GPU_MEMORY_EXHAUSTED},
     };
     rig_open(&rig, &(struct rig_options){0});
     struct gpu_team *team = rig_team(&rig, 3, 3);
-    rig_warm_staging(&rig);
+    struct gpu_memory *first = must_create(team, &(struct gpu_memory_spec){.size_bytes = 1});
+    assert_true(all_bytes(team, first, 0, 1, 0)); /* the buffer that transfers need is made now */
+    gpu_memory_destroy(first);
     for (size_t i = 0; i < 2 * sizeof(sweeps) / sizeof(sweeps[0]); i++) {
         const struct sweep *sweep = &sweeps[i / 2];
-        struct gpu_memory *keeper = NULL;
-        if (sweep->slab_exists) {
-            keeper = must_create(team, &(struct gpu_memory_spec){.size_bytes = 300});
-            struct gpu_memory *used = must_create(team, &sweep->spec);
-            write_bytes(team, used, 0, 300, 0xff);
-            gpu_memory_destroy(used);
-        }
+        struct gpu_memory *keeper = sweep->used_slab ? use_slab(team, &sweep->spec) : NULL;
         unsigned mappings = test_mappings();
         uint64_t nth = 1;
-        bool more = true;
-        while (more) {
-            enum st_reason reason = failures[i % 2].reason;
-            /* Of the two calls before it, allocation and access are the memory's own. */
-            struct gpu_memory *probe = NULL;
-            (void)probe;
-            if (sweep->spec.multicast == GPU_MULTICAST_REQUIRED) {
-                reason = ST_REASON_COUNT;
-            }
-            more = reason == ST_REASON_COUNT
-                       ? rig_sweep_required(&rig, team, &sweep->spec, nth, failures[i % 2].result,
-                                            failures[i % 2].reason, failures[i % 2].required)
-                       : sweep_once(sweep, team, nth, failures[i % 2].result, reason);
+        while (sweep_once(team, sweep, nth, &failures[i % 2])) {
             nth++;
         }
         assert_true(nth > 5);
         assert_int_equal(test_mappings(), mappings);
         gpu_memory_destroy(keeper);
-        rig_assert_clean_but_teams(&rig);
+        rig_assert_no_memory(&rig);
     }
     gpu_team_destroy(team);
     rig_close(&rig);
+}
+
+static void whatever_call_fails_a_team_leaves_nothing(void **state)
+{
+    (void)state;
+    static const uint32_t devices[] = {2, 0, 1, 2};
+    rig_open(&rig, &(struct rig_options){0});
+    bool fired = true;
+    for (uint64_t nth = 1; fired; nth++) {
+        struct gpu_team *team = NULL;
+        struct st_error err = {0};
+        gpu_faults_arm_any(nth, CUDA_ERROR_INVALID_VALUE);
+        enum st_status status = gpu_team_create(rig.gpu, devices, 4, &team, &err);
+        fired = gpu_faults_disarm();
+        assert_int_equal(status == ST_OK, team != NULL);
+        assert_int_equal(err.reason, status == ST_OK ? ST_REASON_NONE : ST_REASON_DRIVER_ERROR);
+        gpu_team_destroy(team);
+        rig_assert_clean(&rig);
+    }
+    rig_close(&rig);
+}
+
+static void whatever_call_fails_opening_leaves_nothing(void **state)
+{
+    (void)state;
+    const struct gpu_options options = {.driver = GPU_DRIVER_AUTO, .software_devices = 2};
+    unsigned opened = 0;
+    rig_open(&rig, &(struct rig_options){0}); /* whatever a first opening makes for good */
+    rig_close(&rig);
+    unsigned fds = test_open_fds();
+    for (uint64_t nth = 1; opened < 20; nth++) {
+        char fault[32];
+        struct gpu *gpu = NULL;
+        struct st_error err = {0};
+        snprintf(fault, sizeof(fault), "any:%llu=1", (unsigned long long)nth);
+        setenv("SYMTENSOR_FAULTS", fault, 1);
+        enum st_status status = gpu_open(&options, &gpu, &err);
+        gpu_faults_disarm();
+        assert_int_equal(status == ST_OK, gpu != NULL);
+        assert_true(status == ST_OK || err.status == status);
+        gpu_close(gpu);
+        assert_int_equal(test_open_fds(), fds);
+        opened += status == ST_OK;
+    }
+    unsetenv("SYMTENSOR_FAULTS");
+}
+
+static void the_driver_that_is_asked_for_must_be_there(void **state)
+{
+    (void)state;
+    struct gpu *gpu = NULL;
+    struct st_error err = {0};
+    const struct gpu_options options = {.driver = GPU_DRIVER_CUDA};
+    assert_int_equal(gpu_open(&options, &gpu, &err), ST_FAILED_PRECONDITION);
+    assert_int_equal(err.reason, ST_REASON_NO_DRIVER);
+    assert_null(gpu);
+    setenv("SYMTENSOR_FAULTS", "cuNothing:1=1", 1);
+    assert_int_equal(gpu_open(&(struct gpu_options){0}, &gpu, &err), ST_INVALID_ARGUMENT);
+    unsetenv("SYMTENSOR_FAULTS");
+}
+
+/* ---------------------------------------------------------------- accounting */
+
+/** What every device must own, told from what lives. */
+static void assert_owned(uint64_t own_bytes, bool slab[static 3])
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        struct gpu_device_memory memory;
+        struct gpu_software_usage usage;
+        gpu_device_memory(rig.gpu, i, &memory);
+        gpu_software_usage(&usage);
+        uint64_t slabs = (uint64_t)slab[0] + slab[1] + slab[2];
+        assert_int_equal(memory.owned_bytes, own_bytes + slabs * RIG_GRANULE);
+        assert_int_equal(usage.allocated_bytes, 2 * memory.owned_bytes);
+    }
+}
+
+static struct gpu_memory_spec random_spec(void)
+{
+    static const uint64_t sizes[] = {0, 1, 30, 500, 9000, 50000, 100000, RIG_GRANULE + 1};
+    int kind = rand() % 3;
+    return (struct gpu_memory_spec){
+        .size_bytes = sizes[(size_t)rand() % 8],
+        .type = kind == 2 ? GPU_MEMORY_GLOBAL : GPU_MEMORY_SYMMETRIC,
+        .multicast = kind == 1 ? GPU_MULTICAST_DISABLED : GPU_MULTICAST_AUTO,
+        .attachable = rand() % 8 == 0,
+    };
+}
+
+static void after_ten_thousand_random_steps_the_books_are_exact(void **state)
+{
+    (void)state;
+    enum { SLOTS = 24, STEPS = 10000 };
+    struct gpu_memory *memories[SLOTS] = {NULL};
+    struct gpu_memory_spec specs[SLOTS] = {{0}};
+    rig_open(&rig, &(struct rig_options){.memory_bytes = 16 * ST_MIB});
+    struct gpu_team *team = rig_team(&rig, 2, 2);
+    srand(7);
+    for (int step = 0; step < STEPS; step++) {
+        int i = rand() % SLOTS;
+        if (memories[i]) {
+            gpu_memory_destroy(memories[i]);
+            memories[i] = NULL;
+        } else {
+            struct st_error err;
+            specs[i] = random_spec();
+            if (rand() % 3 == 0) {
+                gpu_faults_arm_any(1 + (uint64_t)rand() % 40, CUDA_ERROR_INVALID_VALUE);
+            }
+            enum st_status status = create(team, &specs[i], &memories[i], &err);
+            assert_true(gpu_faults_disarm() || status == ST_OK ||
+                        err.reason == ST_REASON_GPU_MEMORY_EXHAUSTED);
+        }
+        if (step % 50 == 0) {
+            uint64_t own_bytes = 0;
+            bool slab[3] = {false};
+            for (int k = 0; k < SLOTS; k++) {
+                const struct gpu_memory_info *info =
+                    memories[k] ? gpu_memory_info(memories[k]) : NULL;
+                own_bytes += info && !info->slab ? info->allocated_bytes : 0;
+                int kind = specs[k].type == GPU_MEMORY_GLOBAL             ? 2
+                           : specs[k].multicast == GPU_MULTICAST_DISABLED ? 1
+                                                                          : 0;
+                slab[kind] |= info && info->slab;
+            }
+            assert_owned(own_bytes, slab);
+        }
+    }
+    for (int i = 0; i < SLOTS; i++) {
+        gpu_memory_destroy(memories[i]);
+    }
+    gpu_team_destroy(team);
+    rig_close(&rig);
+}
+
+/** Memory that is made while a driver call hangs. */
+struct hanging {
+    struct gpu_team *team;
+    struct gpu_memory *memory;
+    enum st_status status;
+    struct st_error err;
+};
+
+static void *hang_in_thread(void *arg)
+{
+    struct hanging *hanging = arg;
+    const struct gpu_memory_spec spec = {.size_bytes = 4 * ST_MIB};
+    hanging->status = gpu_memory_create(hanging->team, &spec, &hanging->memory, &hanging->err);
+    return NULL;
+}
+
+static void what_a_hanging_call_works_on_is_quarantined_and_other_devices_go_on(void **state)
+{
+    (void)state;
+    rig_open(&rig, &(struct rig_options){0});
+    struct hanging hanging = {.team = rig_team(&rig, 1, 1)};
+    struct gpu_team *other = NULL;
+    struct st_error err = {0};
+    assert_status(gpu_team_create(rig.gpu, (uint32_t[]){1}, 1, &other, &err), ST_OK);
+    pthread_t thread;
+    uint64_t calls = gpu_faults_calls(GPU_CALL_cuMemMap);
+    gpu_faults_arm_hang(GPU_CALL_cuMemMap, 1, 400);
+    assert_int_equal(pthread_create(&thread, NULL, hang_in_thread, &hanging), 0);
+    while (gpu_faults_calls(GPU_CALL_cuMemMap) == calls) {
+        sched_yield();
+    }
+    assert_int_equal(owned(0), 4 * ST_MIB);
+    gpu_device_mark_degraded(rig.gpu, 0);
+    assert_int_equal(owned(0), 0);
+    assert_int_equal(quarantined(0), 4 * ST_MIB);
+    assert_int_equal(gpu_device_state(rig.gpu, 0), GPU_DEVICE_DEGRADED);
+    assert_true(strlen(gpu_device_state_reason(rig.gpu, 0)) > 0);
+    struct gpu_memory *memory;
+    assert_int_equal(
+        create(hanging.team, &(struct gpu_memory_spec){.size_bytes = 1}, &memory, &err),
+        ST_UNAVAILABLE);
+    assert_int_equal(err.reason, ST_REASON_DEVICE_DEGRADED);
+    gpu_memory_destroy(must_create(other, &(struct gpu_memory_spec){.size_bytes = 1}));
+    pthread_join(thread, NULL);
+    gpu_faults_disarm();
+    /* Nobody waits for it any more: what the call made goes back when it returns. */
+    assert_int_equal(hanging.status, ST_UNAVAILABLE);
+    assert_int_equal(hanging.err.reason, ST_REASON_DEVICE_DEGRADED);
+    gpu_team_destroy(hanging.team);
+    gpu_team_destroy(other);
+    rig_close(&rig);
+}
+
+static void what_the_driver_does_not_take_back_stays_counted(void **state)
+{
+    (void)state;
+    rig_open(&rig, &(struct rig_options){0});
+    struct gpu_team *team = rig_team(&rig, 1, 1);
+    struct gpu_memory *memory =
+        must_create(team, &(struct gpu_memory_spec){.size_bytes = RIG_GRANULE});
+    gpu_faults_arm(GPU_CALL_cuMemRelease, 1, CUDA_ERROR_INVALID_VALUE);
+    gpu_memory_destroy(memory);
+    assert_true(gpu_faults_disarm());
+    assert_int_equal(owned(0), 0);
+    assert_int_equal(quarantined(0), RIG_GRANULE);
+    gpu_team_destroy(team);
+    gpu_close(rig.gpu);
+}
+
+/* ---------------------------------------------------------------- devices that do not reach each
+ * other */
+
+static void without_peer_access_symmetric_memory_is_refused_with_the_pair(void **state)
+{
+    (void)state;
+    rig_open(&rig, &(struct rig_options){.no_peer = "1:2"});
+    struct gpu_team *team = rig_team(&rig, 4, 4);
+    struct gpu_memory *memory;
+    struct st_error err;
+    assert_int_equal(create(team, &(struct gpu_memory_spec){.size_bytes = 1}, &memory, &err),
+                     ST_FAILED_PRECONDITION);
+    assert_int_equal(err.reason, ST_REASON_NO_PEER_ACCESS);
+    assert_string_equal(err.details[0].value, "1,2");
+    assert_true(gpu_peer_access(rig.gpu, 2, 1));
+    assert_false(gpu_peer_access(rig.gpu, 1, 2));
+    assert_true(gpu_peer_access(rig.gpu, 1, 1));
+    gpu_memory_destroy(
+        must_create(team, &(struct gpu_memory_spec){.size_bytes = 1, .type = GPU_MEMORY_GLOBAL}));
+    gpu_team_destroy(team);
+    rig_close(&rig);
+}
+
+static void a_team_must_name_devices_that_exist(void **state)
+{
+    (void)state;
+    static const uint32_t devices[65] = {0, 4};
+    struct gpu_team *team = NULL;
+    struct st_error err = {0};
+    rig_open(&rig, &(struct rig_options){0});
+    assert_int_equal(gpu_team_create(rig.gpu, devices, 2, &team, &err), ST_NOT_FOUND);
+    assert_int_equal(err.reason, ST_REASON_DEVICE_NOT_FOUND);
+    assert_int_equal(gpu_team_create(rig.gpu, devices, 0, &team, &err), ST_INVALID_ARGUMENT);
+    assert_int_equal(gpu_team_create(rig.gpu, devices, 65, &team, &err), ST_INVALID_ARGUMENT);
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_are_rounded_and_small_ones_share_a_slab),
+        cmocka_unit_test(a_recommended_granularity_of_512_mib_is_taken_only_where_it_adds_little),
+        cmocka_unit_test(too_large_for_ever_is_not_no_room_now),
+        cmocka_unit_test(running_out_of_descriptors_is_said),
+        cmocka_unit_test(new_memory_is_zero_and_reused_slab_space_too),
+        cmocka_unit_test(parts_of_a_slab_do_not_touch_each_other),
+        cmocka_unit_test(a_full_slab_is_followed_by_another),
+        cmocka_unit_test(symmetric_memory_is_shareable_and_global_memory_is_not),
+        cmocka_unit_test(whatever_call_fails_a_creation_leaves_nothing),
+        cmocka_unit_test(whatever_call_fails_a_team_leaves_nothing),
+        cmocka_unit_test(whatever_call_fails_opening_leaves_nothing),
+        cmocka_unit_test(the_driver_that_is_asked_for_must_be_there),
+        cmocka_unit_test(after_ten_thousand_random_steps_the_books_are_exact),
+        cmocka_unit_test(what_a_hanging_call_works_on_is_quarantined_and_other_devices_go_on),
+        cmocka_unit_test(what_the_driver_does_not_take_back_stays_counted),
+        cmocka_unit_test(without_peer_access_symmetric_memory_is_refused_with_the_pair),
+        cmocka_unit_test(a_team_must_name_devices_that_exist),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

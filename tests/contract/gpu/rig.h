@@ -39,8 +39,9 @@ struct rig {
 void rig_open(struct rig *rig, const struct rig_options *options);
 /** Close; asserts that callers left nothing behind. */
 void rig_close(struct rig *rig);
-/** Asserts that the driver holds nothing but what it did after rig_open(), and that our counters
- * agree. */
+/** Asserts that no memory is held: neither the driver nor our counters know of any. */
+void rig_assert_no_memory(const struct rig *rig);
+/** As rig_assert_no_memory(), and that there are no streams and events of teams. */
 void rig_assert_clean(const struct rig *rig);
 
 /** A team with ranks on devices rank % devices. */

@@ -47,7 +47,7 @@ static void accept_chooses_the_best_type_of_the_list(void **state)
 
 /* Of "hello\n", by coreutils' sha256sum and sha512sum. */
 #define HELLO_256 "WJG1tSLV3whtD/CxEPvZ0hu0/HFjrzTQgoai6Eb2vgM="
-#define HELLO_512 \
+#define HELLO_512                                                                                  \
     "58IrmUxZ2c8rSOVJseJGZmNgRZMNPafBrLKZ0cO3+TH5Sq5B7dosKyB6NuEPi8uNRSI+VIePWzFufOO2vAGWKQ=="
 
 static const struct {

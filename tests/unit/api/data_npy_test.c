@@ -6,7 +6,8 @@
 
 #include "api/data/npy.h"
 
-/** A file's begin of version @p major around a dictionary; sized exactly, so that ASan sees a read behind it. */
+/** A file's begin of version @p major around a dictionary; sized exactly, so that ASan sees a read
+ * behind it. */
 static char *file_make(int major, const char *dictionary, size_t *ret_bytes)
 {
     size_t length = strlen(dictionary), prelude = major == 1 ? 10 : 12;
@@ -49,7 +50,10 @@ static const struct {
      {2, {3, 4}}},
     {"{'descr': '|b1', 'fortran_order': True, 'shape': (7,), }\n", "|b1", true, {1, {7}}},
     {"{'descr': '<i8', 'fortran_order': False, 'shape': (), }\n", "<i8", false, {0, {0}}},
-    {"{\"shape\":(1,2,3,),\"fortran_order\":False,\"descr\":\"<u2\"}", "<u2", false, {3, {1, 2, 3}}},
+    {"{\"shape\":(1,2,3,),\"fortran_order\":False,\"descr\":\"<u2\"}",
+     "<u2",
+     false,
+     {3, {1, 2, 3}}},
     {"{'descr':'<f8','fortran_order':False,'shape':(0,5)}\n", "<f8", false, {2, {0, 5}}},
     {"{'descr':'<f8','fortran_order':False,'shape':(1,2,3,4,5,6,7,8)}",
      "<f8",
@@ -132,13 +136,13 @@ static void a_file_that_is_no_npy_file_is_refused_by_its_first_bytes(void **stat
     static const struct {
         const char *bytes; /* [12] */
     } starts[] = {
-        {"\x93NUMPX\x01\x00\x40\x00{'"},         /* magic */
-        {"\x93NUMPY\x00\x00\x40\x00{'"},         /* version 0 */
-        {"\x93NUMPY\x04\x00\x40\x00{'"},         /* version 4 */
-        {"\x93NUMPY\x01\x01\x40\x00{'"},         /* version 1.1 */
-        {"\x93NUMPY\x01\x00\xff\xff{'"},         /* more than 64 KiB with its prelude */
-        {"\x93NUMPY\x02\x00\xff\xff\xff\xff"},   /* 4 GiB */
-        {"\x93NUMPY\x01\x00\x01\x00{}"},         /* too short for anything */
+        {"\x93NUMPX\x01\x00\x40\x00{'"},       /* magic */
+        {"\x93NUMPY\x00\x00\x40\x00{'"},       /* version 0 */
+        {"\x93NUMPY\x04\x00\x40\x00{'"},       /* version 4 */
+        {"\x93NUMPY\x01\x01\x40\x00{'"},       /* version 1.1 */
+        {"\x93NUMPY\x01\x00\xff\xff{'"},       /* more than 64 KiB with its prelude */
+        {"\x93NUMPY\x02\x00\xff\xff\xff\xff"}, /* 4 GiB */
+        {"\x93NUMPY\x01\x00\x01\x00{}"},       /* too short for anything */
     };
     size_t header_bytes;
     struct st_error error;
@@ -154,9 +158,13 @@ static void what_is_written_is_read_back(void **state)
 {
     (void)state;
     static const struct st_shape shapes[] = {
-        {0, {0}}, {1, {0}}, {1, {7}}, {2, {1024, 1024}}, {3, {1, 0, 9}},
-        {8, {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX,
-             INT64_MAX}},
+        {0, {0}},
+        {1, {0}},
+        {1, {7}},
+        {2, {1024, 1024}},
+        {3, {1, 0, 9}},
+        {8,
+         {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX}},
     };
     for (int dtype = 0; dtype < ST_DTYPE_COUNT; dtype++) {
         for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
@@ -195,13 +203,28 @@ static void a_file_fits_a_tensor_of_its_dtype_shape_and_order_only(void **state)
         {{"<f4", false, {2, {2, 3}}}, ST_DTYPE_FLOAT32, {2, {2, 3}}, {{3, 1}}, true, true, ""},
         {{"<f4", false, {2, {2, 3}}}, ST_DTYPE_FLOAT32, {2, {2, 3}}, {{1, 2}}, true, true, ""},
         {{"<f4", true, {2, {2, 3}}}, ST_DTYPE_FLOAT32, {2, {2, 3}}, {{1, 2}}, true, false, ""},
-        {{"<f4", true, {2, {2, 3}}}, ST_DTYPE_FLOAT32, {2, {2, 3}}, {{3, 1}}, false, true,
+        {{"<f4", true, {2, {2, 3}}},
+         ST_DTYPE_FLOAT32,
+         {2, {2, 3}},
+         {{3, 1}},
+         false,
+         true,
          "fortran_order"},
         {{"<f4", true, {1, {6}}}, ST_DTYPE_FLOAT32, {1, {6}}, {{1}}, true, true, ""},
-        {{"<f4", true, {3, {1, 6, 1}}}, ST_DTYPE_FLOAT32, {3, {1, 6, 1}}, {{6, 1, 1}}, true, true,
+        {{"<f4", true, {3, {1, 6, 1}}},
+         ST_DTYPE_FLOAT32,
+         {3, {1, 6, 1}},
+         {{6, 1, 1}},
+         true,
+         true,
          ""},
         {{"<f4", true, {2, {0, 6}}}, ST_DTYPE_FLOAT32, {2, {0, 6}}, {{6, 1}}, true, true, ""},
-        {{"<f4", false, {2, {3, 2}}}, ST_DTYPE_FLOAT32, {2, {2, 3}}, {{3, 1}}, false, true,
+        {{"<f4", false, {2, {3, 2}}},
+         ST_DTYPE_FLOAT32,
+         {2, {2, 3}},
+         {{3, 1}},
+         false,
+         true,
          "shape"},
         {{"<f4", false, {1, {6}}}, ST_DTYPE_FLOAT32, {2, {2, 3}}, {{3, 1}}, false, true, "shape"},
         {{">f4", false, {1, {6}}}, ST_DTYPE_FLOAT32, {1, {6}}, {{1}}, false, true, "descr"},

@@ -176,7 +176,7 @@ static void bodies_that_are_no_object_are_refused_with_the_place(void **state)
         {"{\"a\":1e400}", "a", "overflow"},
         {"{'a':1}", "", "line 1"},
         {"{\"a\":\"\\u0000\"}", "a", "\\u0000"},
-        {"{\"a\":\"\xff\"}", "a", "UTF-8"},
+        {"{\"a\":\"\xff\"}", "a", "unable to decode byte"},
         {"\xef\xbb\xbf{}", "", "line 1"},
         {"{\"a\":1", "a", "line 1"},
         {"{\"a\":1,}", "", "line 1"},

@@ -90,9 +90,8 @@ static void a_tensor_shows_every_row_of_its_table(void **state)
     assert_string_equal(string_at(json, "contents", "generation"), "9007199254740992");
     assert_string_equal(string_at(json, "contents", "state"), "undefined");
     json_t *shard = json_array_get(json_object_get(json, "shards"), 0);
-    assert_int_equal(json_integer_value(json_object_get(json_object_get(shard, "contents"),
-                                                        "generation")),
-                     5);
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(shard, "contents"), "generation")), 5);
     assert_int_equal(json_integer_value(json_object_get(json_object_get(json, "dlpack"), "code")),
                      10);
     json_t *read = json_object_get(json_object_get(json, "access"), "read");
@@ -135,7 +134,7 @@ static void an_operation_shows_every_row_of_its_table(void **state)
     assert_string_equal(string_at(json, "algorithm", NULL), "two_shot");
     assert_true(json_is_false(json_object_get(json, "deterministic")));
     assert_true(json_number_value(json_object_get(json_object_get(json, "bandwidth"),
-                                                "bus_bytes_per_second")) == 2.25e9);
+                                                  "bus_bytes_per_second")) == 2.25e9);
     json_decref(json);
 }
 

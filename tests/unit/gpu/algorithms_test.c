@@ -49,8 +49,8 @@ static void which_algorithm_fits_which_collective(void **state)
         const char *collective;
         bool copy_engine, nvls;
     } rows[] = {
-        {"all_reduce", false, true},     {"reduce", false, true}, {"broadcast", true, true},
-        {"all_gather", true, true},      {"gather", true, false}, {"scatter", true, false},
+        {"all_reduce", false, true},     {"reduce", false, true},     {"broadcast", true, true},
+        {"all_gather", true, true},      {"gather", true, false},     {"scatter", true, false},
         {"reduce_scatter", false, true}, {"all_to_all", true, false},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -83,11 +83,8 @@ static void nvls_needs_multicast_where_the_switch_works(void **state)
         const char *collective;
         bool input, output; /**< Whether it needs the mapping. */
     } rows[] = {
-        {"all_reduce", true, true},
-        {"reduce", true, false},
-        {"reduce_scatter", true, false},
-        {"broadcast", false, true},
-        {"all_gather", false, true},
+        {"all_reduce", true, true}, {"reduce", true, false},     {"reduce_scatter", true, false},
+        {"broadcast", false, true}, {"all_gather", false, true},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct gpu_plan_input input = plan(rows[i].collective);

@@ -6,8 +6,8 @@
 #include "tests/contract/gpu/collective_meaning.h"
 
 /**
- * The lists of movements, run on a model: an element is a number, a reduction is a fold whose result tells
- * the order of its operands.
+ * The lists of movements, run on a model: an element is a number, a reduction is a fold whose
+ * result tells the order of its operands.
  */
 
 #define MODEL_RANKS 8

@@ -56,6 +56,9 @@ static void touch_run(const void *params, uint64_t chunk, const struct gpu_twin_
     if (touch->inside) {
         atomic_fetch_add(touch->inside, 1);
     }
+    for (uint32_t i = 0; i < touch->pauses; i++) {
+        touch_pause();
+    }
     while (touch->gate && !atomic_load(touch->gate)) {
         touch_pause();
     }

@@ -32,6 +32,7 @@ struct touch_params {
     uint64_t traffic;         /**< What it reports; 0: bytes. */
     uint32_t multicast;       /**< write is a multicast address. */
     uint32_t value;           /**< Byte that is written to all of write. */
+    uint32_t pauses;          /**< Tenths of a millisecond that every chunk sleeps. */
     _Atomic uint32_t *gate;   /**< Every chunk waits until it is not 0. */
     _Atomic uint32_t *inside; /**< Chunks that have begun. */
     _Atomic uint32_t *runs;   /**< Chunks that have ended. */

@@ -90,7 +90,7 @@ static void what_the_machine_cannot_hold_is_out_of_memory_and_not_a_signal(void 
     assert_int_equal(left, total);
 }
 
-static void new_memory_is_zero_and_its_file_is_sealed_and_private(void **state)
+static void new_memory_reads_as_zeros(void **state)
 {
     (void)state;
     struct fixture_memory memory;
@@ -99,10 +99,19 @@ static void new_memory_is_zero_and_its_file_is_sealed_and_private(void **state)
     for (size_t i = 0; i < FIXTURE_GRANULE / 8; i++) {
         assert_int_equal(words[i], 0);
     }
+    fixture_unmap(&fixture, &memory);
+}
+
+static void the_file_of_new_memory_is_complete_sealed_and_private(void **state)
+{
+    (void)state;
+    CUmemAllocationProp prop = fixture_prop(0);
+    CUmemGenericAllocationHandle handle;
     int fd = -1;
-    assert_cuda(fixture.driver->cuMemExportToShareableHandle(
-        &fd, memory.handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     struct stat stat;
+    assert_cuda(fixture.driver->cuMemCreate(&handle, FIXTURE_GRANULE, &prop, 0));
+    assert_cuda(fixture.driver->cuMemExportToShareableHandle(
+        &fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     assert_int_equal(fstat(fd, &stat), 0);
     assert_int_equal(stat.st_mode & 07777, 0600);
     assert_int_equal(stat.st_size, FIXTURE_GRANULE);
@@ -111,7 +120,7 @@ static void new_memory_is_zero_and_its_file_is_sealed_and_private(void **state)
     assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
     assert_int_equal(ftruncate(fd, 0), -1);
     close(fd);
-    fixture_unmap(&fixture, &memory);
+    assert_cuda(fixture.driver->cuMemRelease(handle));
 }
 
 static void a_device_cannot_use_what_it_has_no_access_to(void **state)
@@ -439,7 +448,8 @@ int main(void)
         TEST(memory_counts_until_handle_and_mapping_are_gone),
         TEST(a_full_device_is_out_of_memory_and_others_are_not),
         TEST(what_the_machine_cannot_hold_is_out_of_memory_and_not_a_signal),
-        TEST(new_memory_is_zero_and_its_file_is_sealed_and_private),
+        TEST(new_memory_reads_as_zeros),
+        TEST(the_file_of_new_memory_is_complete_sealed_and_private),
         TEST(a_device_cannot_use_what_it_has_no_access_to),
         TEST(copies_may_span_neighbouring_mappings_but_no_gap),
         TEST(a_reservation_keeps_its_alignment_and_honours_a_free_hint),

@@ -146,6 +146,24 @@ static void members_are_reached_without_any_mapping_of_their_own(void **state)
     assert_cuda(fixture.driver->cuMemRelease(bound.object)); /* takes its bindings along */
 }
 
+static void a_hundred_cycles_leave_no_fd_and_no_mapping(void **state)
+{
+    (void)state;
+    unsigned fds = 0;
+    unsigned mappings = 0;
+    for (int i = 0; i < 100; i++) {
+        struct bound bound;
+        bound_create(&bound, 2, 1);
+        bound_destroy(&bound, 2, 1);
+        if (i == 0) {
+            fds = test_open_fds();
+            mappings = test_mappings();
+        }
+    }
+    assert_int_equal(test_open_fds(), fds);
+    assert_int_equal(test_mappings(), mappings);
+}
+
 /** A launch that must find an operand illegal; device @p device is dead afterwards. */
 static void assert_illegal(int device, struct touch_params params)
 {
@@ -295,6 +313,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         TEST(a_write_reaches_every_member_at_the_bound_offset),
         TEST(members_are_reached_without_any_mapping_of_their_own),
+        TEST(a_hundred_cycles_leave_no_fd_and_no_mapping),
         TEST(multicast_and_plain_addresses_are_not_taken_for_each_other),
         TEST(an_object_with_a_member_missing_is_not_written),
         TEST(several_memories_share_an_object_at_different_offsets),

@@ -136,22 +136,30 @@ static void chunks_of_one_launch_run_on_all_threads_at_once(void **state)
     }
 }
 
-static void a_small_command_passes_a_large_launch_of_another_stream(void **state)
+static void other_streams_go_on_beside_the_chunks_of_a_large_launch(void **state)
 {
     (void)state;
-    _Atomic uint32_t gate = 0;
     _Atomic uint32_t inside = 0;
     _Atomic uint32_t runs = 0;
-    struct touch_params large = {
-        .chunks = 1000, .traffic = LARGE, .inside = &inside, .gate = &gate};
-    struct touch_params small = {.traffic = LARGE, .runs = &runs};
+    CUevent event;
+    struct touch_params large = {.chunks = 1000, .traffic = LARGE, .pauses = 1, .inside = &inside};
+    struct touch_params other = {.traffic = LARGE, .runs = &runs};
+    const struct gpu_driver *driver = fixture.driver;
+    fixture_use(&fixture, 2);
+    assert_cuda(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     assert_cuda(fixture_touch(&fixture, 0, &large));
     fixture_await(&inside, 2);
-    assert_cuda(fixture_touch(&fixture, 1, &small));
-    atomic_store(&gate, 1);
+    assert_cuda(driver->cuMemsetD8Async(memory.address, 1, 2 * SMALL, fixture.streams[2]));
+    assert_cuda(driver->cuEventRecord(event, fixture.streams[2]));
+    assert_cuda(driver->cuStreamWaitEvent(fixture.streams[1], event, 0));
+    assert_cuda(fixture_touch(&fixture, 1, &other));
     fixture_synchronize(&fixture, 1);
-    fixture_synchronize(&fixture, 0);
     assert_int_equal(atomic_load(&runs), 1);
+    assert_true(atomic_load(&inside) < 1000);
+    fixture_synchronize(&fixture, 0);
+    assert_int_equal(atomic_load(&inside), 1000);
+    assert_cuda(driver->cuEventDestroy(event));
+    fixture_use(&fixture, 0);
 }
 
 static void commands_of_a_stream_run_in_order(void **state)
@@ -255,6 +263,7 @@ static void a_stream_waits_for_the_record_that_was_current_when_it_asked(void **
     assert_cuda(fixture.driver->cuStreamCreateWithPriority(&idle, 0, 0));
     assert_cuda(fixture.driver->cuEventRecord(event, idle));
     assert_cuda(fixture.driver->cuEventQuery(event));
+    nanosleep(&(struct timespec){.tv_nsec = 20 * 1000000}, NULL);
     assert_int_equal(atomic_load(&runs), 0);
     assert_int_equal(fixture.driver->cuStreamQuery(fixture.streams[1]), CUDA_ERROR_NOT_READY);
     atomic_store(&first, 1);
@@ -604,7 +613,7 @@ int main(void)
         TEST(a_small_launch_behind_others_waits_for_its_turn),
         TEST(a_queued_launch_keeps_the_parameters_it_was_given),
         TEST(chunks_of_one_launch_run_on_all_threads_at_once),
-        TEST(a_small_command_passes_a_large_launch_of_another_stream),
+        TEST(other_streams_go_on_beside_the_chunks_of_a_large_launch),
         TEST(commands_of_a_stream_run_in_order),
         TEST(copies_of_every_length_and_alignment_move_exactly_their_bytes),
         TEST(a_copy_larger_than_the_cache_is_right_too),

@@ -1,5 +1,6 @@
 #include "tests/support/leak_check.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,8 +90,7 @@ static void group_params(const struct group *group, bool in_place, struct gpu_mo
     memset(ret, 0, sizeof(*ret));
     for (uint32_t rank = 0; rank < group->world_size; rank++) {
         ret->outputs[rank] = (uintptr_t)group_output(group, rank);
-        ret->inputs[rank] =
-            in_place ? ret->outputs[rank] : (uintptr_t)group_input(group, rank);
+        ret->inputs[rank] = in_place ? ret->outputs[rank] : (uintptr_t)group_input(group, rank);
     }
     ret->world_size = group->world_size;
     ret->dtype = group->dtype;
@@ -116,21 +116,46 @@ static void group_check(const struct group *group, const char *what)
         at++;
     }
     fail_msg("%s: %s, world %u, count %llu: rank %zu byte %zd is 0x%02x, not 0x%02x", what,
-             st_dtype_info(group->dtype)->name, group->world_size,
-             (unsigned long long)group->count, at / group->slot,
-             (ssize_t)(at % group->slot) - (ssize_t)(GUARD + 2 * group->shift),
+             st_dtype_info(group->dtype)->name, group->world_size, (unsigned long long)group->count,
+             at / group->slot, (ssize_t)(at % group->slot) - (ssize_t)(GUARD + 2 * group->shift),
              group->memory[1][at], group->expected[at]);
 }
 
-/** Run all chunks, the last one first. */
+/** Half of a launch: every second chunk, the last one first. */
+struct half {
+    const struct gpu_twin *twin;
+    const void *params;
+    const struct gpu_twin_services *services;
+    uint64_t first;
+};
+
+static void *run_half(void *arg)
+{
+    const struct half *half = arg;
+    for (uint64_t chunk = half->twin->chunks(half->params); chunk > 0; chunk--) {
+        if (chunk % 2 == half->first) {
+            half->twin->run(half->params, chunk - 1, half->services);
+        }
+    }
+    gpu_twin_publish();
+    return NULL;
+}
+
+/** Run all chunks, on two threads where there are several. */
 static void run_twin(const char *name, const void *params, const struct gpu_twin_services *services)
 {
     const struct gpu_twin *twin = gpu_twin_find(name);
     assert_non_null(twin);
-    for (uint64_t chunk = twin->chunks(params); chunk > 0; chunk--) {
-        twin->run(params, chunk - 1, services);
+    struct half odd = {twin, params, services, 1}, even = {twin, params, services, 0};
+    pthread_t thread;
+    bool several = twin->chunks(params) > 1;
+    if (several) {
+        assert_int_equal(pthread_create(&thread, NULL, run_half, &even), 0);
     }
-    gpu_twin_publish();
+    run_half(&odd);
+    if (several) {
+        assert_int_equal(pthread_join(thread, NULL), 0);
+    }
 }
 
 static void run_move(const struct gpu_move_params *params)
@@ -156,8 +181,7 @@ static void every_supported_pair_has_a_kernel_in_every_variant(void **state)
     for (const struct gpu_line_variant *const *v = gpu_line_variants; *v; v++) {
         for (unsigned dtype = 0; dtype < ST_DTYPE_COUNT; dtype++) {
             for (unsigned op = 0; op < ST_OP_COUNT; op++) {
-                bool supported =
-                    st_reduce_op_supports((enum st_reduce_op)op, (enum st_dtype)dtype);
+                bool supported = st_reduce_op_supports((enum st_reduce_op)op, (enum st_dtype)dtype);
                 assert_int_equal((*v)->reduce[dtype][op] != NULL, supported);
             }
         }
@@ -316,7 +340,8 @@ static void averages_of_integers_are_exact_at_the_borders(void **state)
                                            ST_DTYPE_UINT16};
     for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++) {
         for (uint32_t world_size = 1; world_size <= 64; world_size++) {
-            /* Sums just below, at and just above multiples of world_size, at both ends of the range. */
+            /* Sums just below, at and just above multiples of world_size, at both ends of the
+             * range. */
             struct group group;
             group_create(&group, dtypes[d], world_size, 256, 0);
             uint32_t bytes = group.element_bytes;
@@ -621,8 +646,7 @@ static void multicast_reduces_in_another_order_and_reaches_every_member(void **s
         test_reduce(ST_DTYPE_FLOAT32, ST_OP_SUM, backward, 4, 100, group_expected(&group, rank));
         memcpy(group_expected(&group, rank) + 4 * 200, group_input(&group, 1) + 4 * 7, 4 * 200);
     }
-    test_reduce(ST_DTYPE_FLOAT32, ST_OP_SUM, backward, 4, 100,
-                group_expected(&group, 3) + 4 * 100);
+    test_reduce(ST_DTYPE_FLOAT32, ST_OP_SUM, backward, 4, 100, group_expected(&group, 3) + 4 * 100);
     struct gpu_twin_services services = {resolve_group, &group};
     run_twin("symtensor_multicast", &params, &services);
     group_check(&group, "multicast");
@@ -805,8 +829,8 @@ static void nonsense_is_refused_by_a_range_that_nobody_maps(void **state)
 {
     (void)state;
     static void (*const spoilers[])(struct gpu_move_params *) = {
-        spoil_dtype,       spoil_op,   spoil_pair,           spoil_world_size,
-        spoil_empty_world, spoil_part, spoil_movement_count, spoil_kind,
+        spoil_dtype,       spoil_op,     spoil_pair,           spoil_world_size,
+        spoil_empty_world, spoil_part,   spoil_movement_count, spoil_kind,
         spoil_destination, spoil_source, spoil_exchange};
     const struct gpu_twin *twin = gpu_twin_find("symtensor_move");
     for (size_t i = 0; i < sizeof(spoilers) / sizeof(spoilers[0]); i++) {

@@ -408,12 +408,84 @@ static void reduce_and_gather_change_the_root_only(void **state)
     node_stop(server);
 }
 
+static uint64_t owned_bytes(struct server *server)
+{
+    uint64_t owned = 0;
+    for (uint32_t device = 0; device < DEVICES; device++) {
+        struct gpu_device_memory memory;
+        gpu_device_memory(server_gpu(server), device, &memory);
+        owned += memory.owned_bytes;
+    }
+    return owned;
+}
+
+static struct server_operation *submit_one_shot(struct server *server, const char *tensor)
+{
+    struct server_collective_request request =
+        node_collective_request("all_reduce", tensor, NULL, ST_OP_SUM, 0);
+    request.algorithm = gpu_algorithm_find("one_shot"); /* in place: through scratch */
+    struct server_operation *operation = NULL;
+    struct st_error err = {0};
+    assert_int_equal(server_collective(server, &node_caller, &request, &operation, &err), ST_OK);
+    return operation;
+}
+
+static void scratch_is_given_back(void **state)
+{
+    (void)state;
+    static const uint64_t elements[] = {1u << 20, 5u << 20}; /* kept by the group, too much to keep */
+    struct server *server = node_start(DEVICES, DEVICE_BYTES);
+    struct st_error err = {0};
+    node_group(server, "g", DEVICES, DEVICES);
+    for (size_t i = 0; i < COUNT(elements); i++) {
+        node_tensor(server, "g", "t", ST_DTYPE_FLOAT32, elements[i]);
+        node_tensor(server, "g", "u", ST_DTYPE_FLOAT32, elements[i]);
+        struct server_operation *first = submit_one_shot(server, "t");
+        assert_int_equal(node_finish_status(first, &err), ST_OK);
+        uint64_t before = owned_bytes(server);
+        struct server_operation *operations[4];
+        for (size_t k = 0; k < COUNT(operations); k++) {
+            operations[k] = submit_one_shot(server, k % 2 ? "u" : "t");
+        }
+        for (size_t k = 0; k < COUNT(operations); k++) {
+            assert_int_equal(node_finish_status(operations[k], &err), ST_OK);
+        }
+        assert_int_equal(owned_bytes(server), before);
+        node_tensor_delete(server, "t");
+        node_tensor_delete(server, "u");
+    }
+    struct server_operation *deletion = NULL;
+    assert_int_equal(server_group_delete(server, &node_caller, "g", false, &deletion, &err), ST_OK);
+    assert_int_equal(node_finish_status(deletion, &err), ST_OK);
+    assert_int_equal(owned_bytes(server), 0);
+    node_stop(server);
+}
+
+static void without_room_for_scratch_it_fails_and_nothing_changes(void **state)
+{
+    (void)state;
+    struct server *server = node_start(DEVICES, 32ull << 20);
+    node_group(server, "g", DEVICES, DEVICES);
+    node_tensor(server, "g", "t", ST_DTYPE_UINT8, 18u << 20);
+    for (unsigned i = 0; i < 2; i++) {
+        struct st_error err = {0};
+        struct server_operation *operation = submit_one_shot(server, "t");
+        assert_int_equal(node_finish_status(operation, &err), ST_RESOURCE_EXHAUSTED);
+        assert_int_equal(err.reason, ST_REASON_GPU_MEMORY_EXHAUSTED);
+        assert_int_equal(node_contents(server, "t", 0).state, SERVER_CONTENTS_VALID);
+        assert_int_equal(node_contents(server, "t", 0).generation, 0);
+    }
+    node_stop(server);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_fit_is_refused_with_its_reason),
         cmocka_unit_test(a_result_has_a_generation_and_figures),
         cmocka_unit_test(reduce_and_gather_change_the_root_only),
+        cmocka_unit_test(scratch_is_given_back),
+        cmocka_unit_test(without_room_for_scratch_it_fails_and_nothing_changes),
         cmocka_unit_test(every_algorithm_gives_the_same_bits),
         cmocka_unit_test(every_collective_gives_the_bits_of_the_specification),
         cmocka_unit_test(sixty_four_ranks_work_as_few_do),

@@ -302,8 +302,9 @@ void node_transfer_close(struct node_transfer *transfer)
     signal_destroy(transfer->signal);
 }
 
-static enum st_status put(struct server *server, const struct server_transfer_request *request,
-                          const void *data, uint64_t bytes, struct st_error *err)
+enum st_status node_put_request(struct server *server,
+                                const struct server_transfer_request *request, const void *data,
+                                uint64_t bytes, struct st_error *err)
 {
     struct node_transfer transfer;
     enum st_status status = node_upload_open(server, request, &transfer, err);
@@ -323,17 +324,7 @@ enum st_status node_put(struct server *server, const char *tensor, uint32_t rank
                         uint64_t bytes, struct st_error *err)
 {
     struct server_transfer_request request = node_transfer_request(tensor, rank);
-    return put(server, &request, data, bytes, err);
-}
-
-enum st_status node_put_at(struct server *server, const char *tensor, uint32_t rank,
-                           uint64_t offset, const void *data, uint64_t bytes, struct st_error *err)
-{
-    struct server_transfer_request request = node_transfer_request(tensor, rank);
-    request.has_range = true;
-    request.offset = offset;
-    request.bytes = bytes;
-    return put(server, &request, data, bytes, err);
+    return node_put_request(server, &request, data, bytes, err);
 }
 
 enum st_status node_get(struct server *server, const char *tensor, uint32_t rank, void *data,

@@ -36,12 +36,12 @@ struct server_collective_request node_collective_request(const char *verb, const
 /** Submit and wait; fails the test unless it succeeds. */
 void node_collective(struct server *server, const struct server_collective_request *request);
 
-/** Move a whole shard or [offset, offset + bytes) of it. @return the status of the transfer. */
+/** Move a whole shard, or what the request says. @return the status of the transfer. */
 enum st_status node_put(struct server *server, const char *tensor, uint32_t rank, const void *data,
                         uint64_t bytes, struct st_error *err);
-enum st_status node_put_at(struct server *server, const char *tensor, uint32_t rank,
-                           uint64_t offset, const void *data, uint64_t bytes,
-                           struct st_error *err);
+enum st_status node_put_request(struct server *server,
+                                const struct server_transfer_request *request, const void *data,
+                                uint64_t bytes, struct st_error *err);
 enum st_status node_get(struct server *server, const char *tensor, uint32_t rank, void *data,
                         uint64_t bytes, struct st_error *err);
 

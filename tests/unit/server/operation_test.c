@@ -13,7 +13,8 @@
 #define MEMORY (64u << 20)
 #define PATIENCE_NS (20 * ST_NS_PER_SECOND)
 
-/* ---------------------------------------------------------------- an operation in the test's hands */
+/* ---------------------------------------------------------------- an operation in the test's hands
+ */
 
 /** Its work does nothing but what the test says. */
 struct hand_operation {
@@ -240,8 +241,8 @@ static struct server_waiter *wait_for(struct server_operation *operation, uint64
 {
     struct server_waiter *waiter = NULL;
     struct st_error err = {0};
-    assert_int_equal(
-        server_operation_wait(operation, deadline_ns, bell_ring, bell, &waiter, &err), ST_OK);
+    assert_int_equal(server_operation_wait(operation, deadline_ns, bell_ring, bell, &waiter, &err),
+                     ST_OK);
     return waiter;
 }
 
@@ -360,7 +361,8 @@ static void work_that_fails_shows_its_error(void **state)
 static void a_full_queue_is_refused_and_other_groups_are_not_concerned(void **state)
 {
     struct fixture *fixture = *state;
-    struct hand_operation **hands = calloc(ST_OPERATIONS_QUEUED_MAX, sizeof(struct hand_operation *));
+    struct hand_operation **hands =
+        calloc(ST_OPERATIONS_QUEUED_MAX, sizeof(struct hand_operation *));
     assert_non_null(hands);
     for (int i = 0; i < ST_OPERATIONS_QUEUED_MAX; i++) {
         hands[i] = hand_start(fixture, "a");
@@ -509,9 +511,8 @@ static void an_expired_deadline_is_refused_without_effect(void **state)
     late.deadline_ns = st_clock_now_ns() - 1;
     struct st_error err = {0};
     struct server_operation *operation = NULL;
-    assert_int_equal(
-        server_tensor_delete(fixture->server, &late, "a", false, &operation, &err),
-        ST_DEADLINE_EXCEEDED);
+    assert_int_equal(server_tensor_delete(fixture->server, &late, "a", false, &operation, &err),
+                     ST_DEADLINE_EXCEEDED);
     assert_int_equal(err.reason, ST_REASON_OPERATION_DEADLINE);
     node_tensor_delete(fixture->server, "a");
 }
@@ -525,8 +526,7 @@ static void a_waiter_is_told_once_without_a_lock_when_the_operation_ends(void **
     bell_init(&bell);
     bell_init(&soon);
     bell.looks_at = &hand->base;
-    struct server_waiter *waiter =
-        wait_for(&hand->base, st_clock_now_ns() + PATIENCE_NS, &bell);
+    struct server_waiter *waiter = wait_for(&hand->base, st_clock_now_ns() + PATIENCE_NS, &bell);
     struct server_waiter *short_one =
         wait_for(&hand->base, st_clock_now_ns() + 10 * ST_NS_PER_MS, &soon);
     bell_wait(&soon);
@@ -562,16 +562,17 @@ static void so_many_may_wait_and_no_more(void **state)
     struct hand_operation *hand = hand_start(*state, "a");
     struct bell bell;
     bell_init(&bell);
-    struct server_waiter **waiters = calloc(ST_OPERATION_WAITERS_MAX, sizeof(struct server_waiter *));
+    struct server_waiter **waiters =
+        calloc(ST_OPERATION_WAITERS_MAX, sizeof(struct server_waiter *));
     assert_non_null(waiters);
     for (int i = 0; i < ST_OPERATION_WAITERS_MAX; i++) {
         waiters[i] = wait_for(&hand->base, ST_DEADLINE_NEVER, &bell);
     }
     struct server_waiter *refused = NULL;
     struct st_error err = {0};
-    assert_int_equal(server_operation_wait(&hand->base, ST_DEADLINE_NEVER, bell_ring, &bell,
-                                           &refused, &err),
-                     ST_RESOURCE_EXHAUSTED);
+    assert_int_equal(
+        server_operation_wait(&hand->base, ST_DEADLINE_NEVER, bell_ring, &bell, &refused, &err),
+        ST_RESOURCE_EXHAUSTED);
     assert_int_equal(err.reason, ST_REASON_TOO_MANY_OPERATIONS);
     hand_complete(hand);
     assert_int_equal(bell.rings, ST_OPERATION_WAITERS_MAX);
@@ -665,7 +666,8 @@ static void old_operations_are_forgotten(void **state)
     server_operation_release(found);
     server_lock(fixture->server);
     for (struct server_operation *o = fixture->server->kept_first; o; o = o->next_kept) {
-        o->ended_ns -= (ST_OPERATION_KEPT_SECONDS + 1) * ST_NS_PER_SECOND; /* as if time had passed */
+        o->ended_ns -=
+            (ST_OPERATION_KEPT_SECONDS + 1) * ST_NS_PER_SECOND; /* as if time had passed */
     }
     server_unlock(fixture->server);
     assert_int_equal(server_operation_find(fixture->server, hand->base.id, &found, &err),
@@ -675,8 +677,8 @@ static void old_operations_are_forgotten(void **state)
 
 static void foreign_ids_are_not_found(void **state)
 {
-    static const char *const ids[] = {"", "op-", "x", "op-00000000000000000001",
-                                      "op-zzzzzzzz000000000001", "operation"};
+    static const char *const ids[] = {
+        "", "op-", "x", "op-00000000000000000001", "op-zzzzzzzz000000000001", "operation"};
     struct fixture *fixture = *state;
     for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
         struct server_operation *found = NULL;
@@ -812,7 +814,8 @@ static void *crowd_thread(void *arg)
         }
         struct server_waiter *waiter = NULL;
         uint64_t deadline_ns = st_clock_now_ns() + (uint64_t)(i % 5) * ST_NS_PER_MS / 2;
-        if (server_operation_wait(operation, deadline_ns, bell_ring, &bell, &waiter, NULL) == ST_OK &&
+        if (server_operation_wait(operation, deadline_ns, bell_ring, &bell, &waiter, NULL) ==
+                ST_OK &&
             waiter) {
             if (i % 7 != 0) {
                 bell_wait(&bell);

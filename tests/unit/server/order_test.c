@@ -35,18 +35,22 @@ static void claims_conflict_when_they_share_a_shard_and_one_writes(void **state)
         uint64_t first_shards, second_shards;
         bool first_writes, second_writes, granted;
     } rows[] = {
-        {ORDER_ALL, ORDER_ALL, false, false, true}, {ORDER_ALL, ORDER_ALL, false, true, false},
-        {ORDER_ALL, ORDER_ALL, true, false, false}, {ORDER_ALL, ORDER_ALL, true, true, false},
-        {1, 2, true, true, true},                   {1, 1, true, true, false},
-        {1, 3, false, true, false},                 {1, ORDER_ALL, true, false, false},
-        {1, ORDER_ALL, false, false, true},         {UINT64_C(1) << 63, 1, true, true, true},
+        {ORDER_ALL, ORDER_ALL, false, false, true},
+        {ORDER_ALL, ORDER_ALL, false, true, false},
+        {ORDER_ALL, ORDER_ALL, true, false, false},
+        {ORDER_ALL, ORDER_ALL, true, true, false},
+        {1, 2, true, true, true},
+        {1, 1, true, true, false},
+        {1, 3, false, true, false},
+        {1, ORDER_ALL, true, false, false},
+        {1, ORDER_ALL, false, false, true},
+        {UINT64_C(1) << 63, 1, true, true, true},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct order_queue queue = {0};
         struct single first, second;
         assert_true(single_enter(&first, &queue, rows[i].first_shards, rows[i].first_writes));
-        bool granted =
-            single_enter(&second, &queue, rows[i].second_shards, rows[i].second_writes);
+        bool granted = single_enter(&second, &queue, rows[i].second_shards, rows[i].second_writes);
         assert_int_equal(granted, rows[i].granted);
         struct order_holder *next = order_leave(&first.holder);
         assert_ptr_equal(next, granted ? NULL : &second.holder);
@@ -101,7 +105,8 @@ static void a_holder_does_not_stand_in_its_own_way(void **state)
 
 /* ---------------------------------------------------------------- against a naive model */
 
-/** The model: who stands where, in the order of entering. A holder is granted when nobody earlier conflicts. */
+/** The model: who stands where, in the order of entering. A holder is granted when nobody earlier
+ * conflicts. */
 struct model {
     struct order_queue queues[QUEUES];
     struct order_holder holders[HOLDERS];

@@ -7,10 +7,11 @@
 struct holdings {
     uint64_t owned_bytes; /**< Of all devices. */
     unsigned fds;
-    unsigned mappings; /**< 0 under a sanitizer, which maps as it likes. */
+    unsigned mappings; /**< 0: not compared, as under a sanitizer, which maps as it likes. */
     uint32_t groups, tensors;
 };
-/** Let malloc stay within one heap, so that mappings are those of the driver. Once, before the node starts. */
+/** Let malloc stay within one heap, so that mappings are those of the driver. Once, before the node
+ * starts. */
 void holdings_prepare(void);
 struct holdings holdings_of(struct server *server);
 void assert_holdings(struct server *server, const struct holdings *expected);

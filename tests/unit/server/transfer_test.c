@@ -140,7 +140,11 @@ static void a_range_changes_its_bytes_only(void **state)
     memset(data, 7, sizeof(data));
     struct st_error err = {0};
     node_tensor(*state, "g", "t", ST_DTYPE_UINT8, sizeof(data));
-    assert_int_equal(node_put_at(*state, "t", 0, 10, data, 20, &err), ST_OK);
+    struct server_transfer_request request = node_transfer_request("t", 0);
+    request.has_range = true;
+    request.offset = 10;
+    request.bytes = 20;
+    assert_int_equal(node_put_request(*state, &request, data, 20, &err), ST_OK);
     assert_int_equal(node_get(*state, "t", 0, back, sizeof(back), &err), ST_OK);
     for (size_t i = 0; i < sizeof(back); i++) {
         assert_int_equal(back[i], i >= 10 && i < 30 ? 7 : 0);
@@ -280,7 +284,9 @@ static void an_upload_that_is_cut_leaves_its_shard_undefined(void **state)
         assert_true(node_download_bytes(&download, data, sizes[i], &err));
         node_transfer_close(&download);
 
-        assert_int_equal(node_put_at(*state, "t", 0, 0, data, sizes[i] - 1, &err), ST_OK);
+        request.has_range = true;
+        request.bytes = sizes[i] - 1;
+        assert_int_equal(node_put_request(*state, &request, data, request.bytes, &err), ST_OK);
         assert_int_equal(node_contents(*state, "t", 0).state, SERVER_CONTENTS_UNDEFINED);
         assert_int_equal(node_put(*state, "t", 0, data, sizes[i], &err), ST_OK);
         assert_int_equal(node_contents(*state, "t", 0).state, SERVER_CONTENTS_VALID);

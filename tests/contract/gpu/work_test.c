@@ -1,0 +1,492 @@
+#include "tests/contract/gpu/rig.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/kernels/params.h"
+#include "gpu/memory.h"
+#include "gpu/team.h"
+
+/** Fills, copies, transfers and what becomes of work that fails. */
+
+static struct rig rig;
+
+#define ELEMENTS 3000
+
+/* ---------------------------------------------------------------- helpers */
+
+static enum st_status fill(struct gpu_team *team, struct gpu_memory *memory, int32_t rank,
+                           enum gpu_fill_pattern pattern, int32_t value)
+{
+    struct gpu_fill_spec spec = {
+        .memory = memory,
+        .rank = rank,
+        .dtype = ST_DTYPE_INT32,
+        .shape = {.rank = 1, .dims = {ELEMENTS}},
+        .strides = {.dims = {1}},
+        .pattern = pattern,
+    };
+    assert_true(st_dtype_from_int64(ST_DTYPE_INT32, value, &spec.value));
+    struct rig_wait wait = RIG_WAIT_INIT;
+    gpu_fill_run(team, &spec, rig_completion(&wait));
+    return rig_await(&wait);
+}
+
+static void assert_elements(struct gpu_team *team, struct gpu_memory *memory, uint32_t rank,
+                            int32_t first, int32_t step)
+{
+    int32_t data[ELEMENTS];
+    rig_read(&rig, team, memory, rank, data, sizeof(data));
+    for (int32_t i = 0; i < ELEMENTS; i++) {
+        assert_int_equal(data[i], first + step * i);
+    }
+}
+
+static struct gpu_collective_spec all_reduce(struct gpu_team *team, struct gpu_memory *memory,
+                                             uint64_t count)
+{
+    struct gpu_collective_spec spec = {
+        .algorithm = gpu_algorithm_find("two_shot"),
+        .plan = {.collective = gpu_collective_find("all_reduce"),
+                 .shape = {.world_size = team->world_size, .slice_count = count, .in_place = true},
+                 .dtype = ST_DTYPE_INT32,
+                 .op = ST_OP_SUM,
+                 .large_bytes = 4 * count},
+        .input = memory,
+        .output = memory,
+    };
+    gpu_plan_fill(team, memory, memory, &spec.plan);
+    return spec;
+}
+
+static enum st_status run_all_reduce(struct gpu_team *team, struct gpu_memory *memory,
+                                     uint64_t count, struct st_error *ret_err)
+{
+    struct rig_wait wait = RIG_WAIT_INIT;
+    struct gpu_collective_spec spec = all_reduce(team, memory, count);
+    gpu_collective_run(team, &spec, rig_completion(&wait));
+    enum st_status status = rig_await(&wait);
+    *ret_err = wait.err;
+    return status;
+}
+
+/* ---------------------------------------------------------------- fill */
+
+static void fills_write_values_ranks_and_indices(void **state)
+{
+    (void)state;
+    rig_open(&rig, &(struct rig_options){0});
+    struct gpu_team *team = rig_team(&rig, 4, 3);
+    struct gpu_memory *memory = rig_memory(team, 4 * ELEMENTS);
+    assert_int_equal(fill(team, memory, -1, GPU_FILL_VALUE, -7), ST_OK);
+    assert_int_equal(fill(team, memory, 2, GPU_FILL_VALUE, 9), ST_OK);
+    assert_elements(team, memory, 1, -7, 0);
+    assert_elements(team, memory, 2, 9, 0);
+    assert_int_equal(fill(team, memory, -1, GPU_FILL_RANK, 0), ST_OK);
+    for (uint32_t rank = 0; rank < 4; rank++) {
+        assert_elements(team, memory, rank, (int32_t)rank, 0);
+    }
+    assert_int_equal(fill(team, memory, 3, GPU_FILL_IOTA, 0), ST_OK);
+    assert_elements(team, memory, 3, 0, 1);
+    assert_elements(team, memory, 0, 0, 0);
+    gpu_memory_destroy(memory);
+    gpu_team_destroy(team);
+    rig_close(&rig);
+}
+
+/* ---------------------------------------------------------------- transfers */
+
+static void logical_transfers_permute_and_plain_ones_do_not(void **state)
+{
+    (void)state;
+    enum { ROWS = 30, COLUMNS = 50, FIRST = 17, COUNT = 900 };
+    rig_open(&rig, &(struct rig_options){0});
+    struct gpu_team *team = rig_team(&rig, 2, 2);
+    struct gpu_memory *memory = rig_memory(team, 2 * ROWS * COLUMNS);
+    uint16_t data[ROWS * COLUMNS];
+    for (unsigned i = 0; i < ROWS * COLUMNS; i++) {
+        data[i] = (uint16_t)i;
+    }
+    rig_write(&rig, team, memory, 1, data, sizeof(data)); /* memory order: column by column */
+    struct gpu_transfer_spec spec = {
+        .memory = memory,
+        .rank = 1,
+        .buffer = gpu_staging_acquire(rig.gpu),
+        .offset_bytes = 2 * FIRST,
+        .bytes = 2 * COUNT,
+        .logical = true,
+        .element_bytes = 2,
+        .shape = {.rank = 2, .dims = {ROWS, COLUMNS}},
+        .strides = {.dims = {1, ROWS}},
+    };
+    uint16_t *packed = spec.buffer;
+    struct rig_wait out = RIG_WAIT_INIT, in = RIG_WAIT_INIT;
+    gpu_transfer_run(team, &spec, rig_completion(&out));
+    assert_int_equal(rig_await(&out), ST_OK);
+    for (unsigned i = 0; i < COUNT; i++) {
+        unsigned row = (FIRST + i) / COLUMNS, column = (FIRST + i) % COLUMNS;
+        assert_int_equal(packed[i], column * ROWS + row);
+        packed[i] = (uint16_t)(40000 + i);
+    }
+    spec.to_shard = true;
+    gpu_transfer_run(team, &spec, rig_completion(&in));
+    assert_int_equal(rig_await(&in), ST_OK);
+    rig_read(&rig, team, memory, 1, data, sizeof(data));
+    for (unsigned i = 0; i < ROWS * COLUMNS; i++) {
+        unsigned at = i / COLUMNS + i % COLUMNS * ROWS; /* of logical element i */
+        bool written = i >= FIRST && i < FIRST + COUNT;
+        assert_int_equal(data[at], written ? 40000 + i - FIRST : at);
+    }
+    gpu_staging_release(rig.gpu, spec.buffer);
+    gpu_memory_destroy(memory);
+    gpu_team_destroy(team);
+    rig_close(&rig);
+}
+
+static void staging_buffers_run_out_and_come_back(void **state)
+{
+    (void)state;
+    void *buffers[ST_STAGING_BUFFERS_MAX];
+    rig_open(&rig, &(struct rig_options){0});
+    for (size_t i = 0; i < ST_STAGING_BUFFERS_MAX; i++) {
+        buffers[i] = gpu_staging_acquire(rig.gpu);
+        assert_non_null(buffers[i]);
+        memset(buffers[i], (int)i, ST_STAGING_BYTES);
+    }
+    assert_null(gpu_staging_acquire(rig.gpu));
+    gpu_staging_release(rig.gpu, buffers[5]);
+    assert_ptr_equal(gpu_staging_acquire(rig.gpu), buffers[5]);
+    for (size_t i = 0; i < ST_STAGING_BUFFERS_MAX; i++) {
+        gpu_staging_release(rig.gpu, buffers[i]);
+    }
+    rig_close(&rig);
+}
+
+static void a_buffer_that_cannot_be_made_is_tried_again(void **state)
+{
+    (void)state;
+    rig_open(&rig, &(struct rig_options){0});
+    gpu_faults_arm(GPU_CALL_cuMemHostAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY);
+    assert_null(gpu_staging_acquire(rig.gpu));
+    assert_true(gpu_faults_disarm());
+    void *buffer = gpu_staging_acquire(rig.gpu);
+    assert_non_null(buffer);
+    gpu_staging_release(rig.gpu, buffer);
+    rig_close(&rig);
+}
+
+/* ---------------------------------------------------------------- copies */
+
+static void copies_go_between_ranks_teams_and_memory_types(void **state)
+{
+    (void)state;
+    enum { BYTES = 3 * ST_STAGING_BYTES + 77 };
+    static const struct {
+        const char *no_peer;
+        enum gpu_memory_type from, to;
+        uint32_t from_rank, to_rank;
+        bool other_team;
+    } rows[] = {
+        {NULL, GPU_MEMORY_SYMMETRIC, GPU_MEMORY_SYMMETRIC, 0, 1, false},
+        {NULL, GPU_MEMORY_GLOBAL, GPU_MEMORY_SYMMETRIC, 1, 0, false},
+        {NULL, GPU_MEMORY_SYMMETRIC, GPU_MEMORY_SYMMETRIC, 1, 1, true},
+        {NULL, GPU_MEMORY_GLOBAL, GPU_MEMORY_GLOBAL, 0, 0, true},
+        {"0:1", GPU_MEMORY_GLOBAL, GPU_MEMORY_GLOBAL, 0, 1, false},
+        {"1:0", GPU_MEMORY_GLOBAL, GPU_MEMORY_GLOBAL, 0, 1, false},
+        {"0:1,1:0", GPU_MEMORY_GLOBAL, GPU_MEMORY_GLOBAL, 0, 1, false},
+    };
+    unsigned char *data = malloc(BYTES), *found = malloc(BYTES);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        rig_open(&rig, &(struct rig_options){.no_peer = rows[i].no_peer});
+        struct gpu_team *team = rig_team(&rig, 2, 2);
+        struct gpu_team *other = NULL;
+        struct st_error err = {0};
+        assert_status(gpu_team_create(rig.gpu, (uint32_t[]){3, 2}, 2, &other, &err), ST_OK);
+        struct gpu_team *to_team = rows[i].other_team ? other : team;
+        const struct gpu_memory_spec from = {.size_bytes = BYTES, .type = rows[i].from};
+        const struct gpu_memory_spec to = {.size_bytes = BYTES, .type = rows[i].to};
+        struct gpu_copy_spec spec = {.source_rank = rows[i].from_rank,
+                                     .destination_rank = rows[i].to_rank,
+                                     .source_offset = 3,
+                                     .destination_offset = 10,
+                                     .bytes = BYTES - 20};
+        assert_status(gpu_memory_create(team, &from, &spec.source, &err), ST_OK);
+        assert_status(gpu_memory_create(to_team, &to, &spec.destination, &err), ST_OK);
+        for (size_t k = 0; k < BYTES; k++) {
+            data[k] = (unsigned char)(k * 31 >> 3);
+        }
+        rig_write(&rig, team, spec.source, spec.source_rank, data, BYTES);
+        struct rig_wait wait = RIG_WAIT_INIT;
+        gpu_copy_run(team, &spec, rig_completion(&wait));
+        assert_int_equal(rig_await(&wait), ST_OK);
+        rig_read(&rig, to_team, spec.destination, spec.destination_rank, found, BYTES);
+        assert_memory_equal(found + 10, data + 3, BYTES - 20);
+        assert_int_equal(found[9], 0);
+        assert_int_equal(found[BYTES - 10], 0);
+        gpu_memory_destroy(spec.source);
+        gpu_memory_destroy(spec.destination);
+        gpu_team_destroy(team);
+        gpu_team_destroy(other);
+        rig_close(&rig);
+    }
+    free(data);
+    free(found);
+}
+
+/** Between devices of which no two reach each other: rank r's slices afterwards. */
+static void collectives_without_peer_access_go_by_copy_engine(void **state)
+{
+    (void)state;
+    enum { RANKS = 3, SLICE = 400000 };
+    static const struct {
+        const char *name;
+        bool in_place;
+    } rows[] = {{"all_to_all", true}, {"all_to_all", false}, {"all_gather", true}};
+    rig_open(&rig, &(struct rig_options){.no_peer = "0:1,0:2,1:0,1:2,2:0,2:1"});
+    struct gpu_team *team = rig_team(&rig, RANKS, RANKS);
+    static unsigned char data[RANKS * SLICE];
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct gpu_memory_spec memory = {.size_bytes = sizeof(data),
+                                               .type = GPU_MEMORY_GLOBAL};
+        struct gpu_memory *memories[3];
+        struct st_error err = {0};
+        for (size_t m = 0; m < 3; m++) {
+            assert_status(gpu_memory_create(team, &memory, &memories[m], &err), ST_OK);
+        }
+        for (uint32_t rank = 0; rank < RANKS; rank++) {
+            for (uint32_t slice = 0; slice < RANKS; slice++) {
+                memset(data + slice * SLICE, (int)(10 * rank + slice + 1), SLICE);
+            }
+            rig_write(&rig, team, memories[0], rank, data, sizeof(data));
+        }
+        struct gpu_collective_spec spec = {
+            .algorithm = gpu_algorithm_find("copy_engine"),
+            .plan = {.collective = gpu_collective_find(rows[i].name),
+                     .shape = {RANKS, 0, SLICE, rows[i].in_place},
+                     .dtype = ST_DTYPE_UINT8,
+                     .large_bytes = sizeof(data)},
+            .input = memories[0],
+            .output = memories[rows[i].in_place ? 0 : 1],
+            .scratch = memories[2],
+        };
+        gpu_plan_fill(team, spec.input, spec.output, &spec.plan);
+        assert_false(spec.plan.peer_access);
+        struct rig_wait wait = RIG_WAIT_INIT;
+        gpu_collective_run(team, &spec, rig_completion(&wait));
+        assert_int_equal(rig_await(&wait), ST_OK);
+        bool gathers = strcmp(rows[i].name, "all_gather") == 0;
+        for (uint32_t rank = 0; rank < RANKS; rank++) {
+            rig_read(&rig, team, spec.output, rank, data, sizeof(data));
+            for (uint32_t at = 0; at < sizeof(data); at++) {
+                uint32_t from = at / SLICE;
+                assert_int_equal(data[at], 10 * from + (gathers ? from : rank) + 1);
+            }
+        }
+        for (size_t m = 0; m < 3; m++) {
+            gpu_memory_destroy(memories[m]);
+        }
+    }
+    gpu_team_destroy(team);
+    rig_close(&rig);
+}
+
+/* ---------------------------------------------------------------- failures */
+
+/** What a sweep over failing calls runs. */
+typedef enum st_status swept(struct gpu_team *team, struct gpu_memory *memory,
+                             struct st_error *ret_err);
+
+static enum st_status swept_small(struct gpu_team *team, struct gpu_memory *memory,
+                                  struct st_error *ret_err)
+{
+    return run_all_reduce(team, memory, 16, ret_err);
+}
+
+static enum st_status swept_large(struct gpu_team *team, struct gpu_memory *memory,
+                                  struct st_error *ret_err)
+{
+    return run_all_reduce(team, memory, RIG_GRANULE / 4, ret_err);
+}
+
+static enum st_status swept_copy(struct gpu_team *team, struct gpu_memory *memory,
+                                 struct st_error *ret_err)
+{
+    struct rig_wait wait = RIG_WAIT_INIT;
+    const struct gpu_copy_spec spec = {
+        .source = memory, .destination = memory, .destination_rank = 1, .bytes = RIG_GRANULE};
+    gpu_copy_run(team, &spec, rig_completion(&wait));
+    enum st_status status = rig_await(&wait);
+    *ret_err = wait.err;
+    return status;
+}
+
+static void whatever_call_fails_work_ends_once_and_with_the_error(void **state)
+{
+    (void)state;
+    swept *const runs[] = {swept_small, swept_large, swept_copy};
+    for (size_t i = 0; i < 2 * sizeof(runs) / sizeof(runs[0]); i++) {
+        rig_open(&rig, &(struct rig_options){.watch = i % 2});
+        struct gpu_team *team = rig_team(&rig, 3, 3);
+        struct gpu_memory *memory = rig_memory(team, RIG_GRANULE);
+        bool fired = true;
+        for (uint64_t nth = 1; fired; nth++) {
+            struct st_error err = {0};
+            gpu_faults_arm_any(nth, CUDA_ERROR_INVALID_VALUE);
+            enum st_status status = runs[i / 2](team, memory, &err);
+            fired = gpu_faults_disarm();
+            /* With the watch, the call that failed may have been one of its own. */
+            assert_true(status == ST_OK ? !fired || i % 2 : err.reason == ST_REASON_DRIVER_ERROR);
+            assert_int_equal(gpu_device_state(rig.gpu, 0), GPU_DEVICE_OK);
+            assert_status(gpu_team_quiesce(team, st_clock_now_ns() + 10 * ST_NS_PER_SECOND, &err),
+                          ST_OK);
+        }
+        gpu_memory_destroy(memory);
+        gpu_team_destroy(team);
+        rig_close(&rig);
+    }
+}
+
+/** Let the lane's kernel run into memory that is not mapped. */
+static void poison(struct gpu_team *team, uint32_t lane, uint64_t address)
+{
+    struct gpu_device *device = team->lanes[lane].device;
+    struct gpu_fill_params params = {.address = address,
+                                     .element_count = 64,
+                                     .dims = {64},
+                                     .strides = {1},
+                                     .dims_count = 1,
+                                     .dtype = ST_DTYPE_INT32,
+                                     .row_major = 1};
+    struct st_error err = {0};
+    assert_status(gpu_device_enter(device, &err), ST_OK);
+    (void)!gpu_device_launch(device, team->lanes[lane].stream, GPU_KERNEL_FILL, &params, 256, &err);
+}
+
+static void a_sticky_error_ends_the_work_behind_it_in_bounded_time(void **state)
+{
+    (void)state;
+    static const char *const delays[] = {NULL, "50000"}; /* seen at once, or when it is too late */
+    for (size_t i = 0; i < 2; i++) {
+        rig_open(&rig, &(struct rig_options){.watch = true, .launch_delay_us = delays[i]});
+        struct gpu_team *team = rig_team(&rig, 2, 2);
+        struct gpu_team *other = NULL;
+        struct st_error err = {0};
+        assert_status(gpu_team_create(rig.gpu, (uint32_t[]){2}, 1, &other, &err), ST_OK);
+        struct gpu_memory *gone = rig_memory(team, RIG_GRANULE);
+        uint64_t address = gpu_memory_address(gone, 1);
+        struct gpu_memory *memory = rig_memory(team, RIG_GRANULE);
+        struct gpu_memory *others = rig_memory(other, RIG_GRANULE);
+        gpu_memory_destroy(gone);
+        poison(team, 1, address);
+        uint64_t start_ns = st_clock_now_ns();
+        assert_int_equal(run_all_reduce(team, memory, RIG_GRANULE / 4, &err), ST_UNAVAILABLE);
+        assert_int_equal(err.reason, ST_REASON_DEVICE_LOST);
+        assert_true(st_clock_now_ns() - start_ns < 5 * ST_NS_PER_SECOND);
+        assert_int_equal(gpu_device_state(rig.gpu, 1), GPU_DEVICE_LOST);
+        assert_int_equal(gpu_device_state(rig.gpu, 0), GPU_DEVICE_OK);
+        assert_non_null(strstr(gpu_device_state_reason(rig.gpu, 1), "ILLEGAL_ADDRESS"));
+        /* From now on it is refused at once; other devices go on. */
+        assert_int_equal(run_all_reduce(team, memory, 16, &err), ST_UNAVAILABLE);
+        assert_int_equal(err.reason, ST_REASON_DEVICE_LOST);
+        assert_status(run_all_reduce(other, others, 16, &err), ST_OK);
+        gpu_memory_destroy(others);
+        gpu_memory_destroy(memory);
+        gpu_team_destroy(other);
+        gpu_team_destroy(team);
+        gpu_close(rig.gpu);
+        st_timers_destroy(rig.timers);
+    }
+}
+
+static void quiesce_waits_for_work_until_its_deadline(void **state)
+{
+    (void)state;
+    rig_open(&rig, &(struct rig_options){.launch_delay_us = "300000"});
+    struct gpu_team *team = rig_team(&rig, 2, 2);
+    const struct gpu_memory_spec plain = {.size_bytes = RIG_GRANULE,
+                                          .multicast = GPU_MULTICAST_DISABLED};
+    struct gpu_memory *memory = NULL;
+    struct st_error err = {0};
+    assert_status(gpu_memory_create(team, &plain, &memory, &err), ST_OK);
+    struct rig_wait wait = RIG_WAIT_INIT;
+    struct gpu_collective_spec spec = all_reduce(team, memory, 16);
+    gpu_collective_run(team, &spec, rig_completion(&wait));
+    assert_int_equal(gpu_team_quiesce(team, st_clock_now_ns() + 20 * ST_NS_PER_MS, &err),
+                     ST_DEADLINE_EXCEEDED);
+    assert_status(gpu_team_quiesce(team, st_clock_now_ns() + 20 * ST_NS_PER_SECOND, &err), ST_OK);
+    assert_int_equal(wait.calls, 1);
+    gpu_memory_destroy(memory);
+    gpu_team_destroy(team);
+    rig_close(&rig);
+}
+
+/* ---------------------------------------------------------------- threads */
+
+struct runner {
+    struct gpu_team *team;
+    const char *failure;
+};
+
+/** Make memory, run on it, check, take it away; together with others on the same team. */
+static void *run_in_thread(void *arg)
+{
+    struct runner *runner = arg;
+    for (unsigned i = 0; i < 60; i++) {
+        uint64_t count = i % 3 == 0 ? 100000 : 50;
+        const struct gpu_memory_spec spec = {.size_bytes = 4 * count, .attachable = i % 2};
+        struct gpu_memory *memory = NULL;
+        struct st_error err = {0};
+        if (gpu_memory_create(runner->team, &spec, &memory, &err) != ST_OK) {
+            runner->failure = "creation failed";
+            return NULL;
+        }
+        struct rig_wait wait = RIG_WAIT_INIT;
+        struct gpu_collective_spec run = all_reduce(runner->team, memory, count);
+        gpu_collective_run(runner->team, &run, rig_completion(&wait));
+        enum st_status status = rig_await(&wait);
+        gpu_memory_destroy(memory);
+        if (status != ST_OK) {
+            runner->failure = "work failed";
+            return NULL;
+        }
+    }
+    return NULL;
+}
+
+static void threads_share_teams_and_devices(void **state)
+{
+    (void)state;
+    enum { THREADS = 4 };
+    rig_open(&rig, &(struct rig_options){.watch = true, .memory_bytes = 256 * ST_MIB});
+    struct gpu_team *teams[2] = {rig_team(&rig, 3, 3), rig_team(&rig, 4, 4)};
+    pthread_t threads[THREADS];
+    struct runner runners[THREADS];
+    for (unsigned i = 0; i < THREADS; i++) {
+        runners[i] = (struct runner){teams[i % 2], NULL};
+        assert_int_equal(pthread_create(&threads[i], NULL, run_in_thread, &runners[i]), 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_null(runners[i].failure);
+    }
+    gpu_team_destroy(teams[0]);
+    gpu_team_destroy(teams[1]);
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fills_write_values_ranks_and_indices),
+        cmocka_unit_test(logical_transfers_permute_and_plain_ones_do_not),
+        cmocka_unit_test(staging_buffers_run_out_and_come_back),
+        cmocka_unit_test(a_buffer_that_cannot_be_made_is_tried_again),
+        cmocka_unit_test(copies_go_between_ranks_teams_and_memory_types),
+        cmocka_unit_test(collectives_without_peer_access_go_by_copy_engine),
+        cmocka_unit_test(whatever_call_fails_work_ends_once_and_with_the_error),
+        cmocka_unit_test(a_sticky_error_ends_the_work_behind_it_in_bounded_time),
+        cmocka_unit_test(quiesce_waits_for_work_until_its_deadline),
+        cmocka_unit_test(threads_share_teams_and_devices),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

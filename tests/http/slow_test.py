@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Clients that are slow on purpose, or many: they are cut, and others are served meanwhile."""
+
+import resource
+import socket
+import time
+
+import harness
+from harness import Reply, Server, closes
+
+HEADER_SECONDS = 10  # ST_HTTP_HEADER_SECONDS
+CONNECTIONS_MAX = 1024  # ST_HTTP_CONNECTIONS_MAX
+
+
+def drip(connection, pieces, seconds):
+    """Send a piece each half second until the peer cuts the connection; after how long it did."""
+    started = time.monotonic()
+    for piece in pieces:
+        try:
+            connection.sendall(piece)
+        except OSError:
+            break
+        connection.settimeout(0.5)
+        try:
+            if connection.recv(1000) == b"":
+                break
+        except TimeoutError:
+            pass
+        except OSError:
+            break
+        if time.monotonic() - started > seconds:
+            return None
+    return time.monotonic() - started
+
+
+def test_a_head_that_never_ends_is_cut():
+    with Server() as server:
+        first = server.connect()
+        first.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n")
+        silent = server.connect()
+        used = server.connect()  # one that was served before has the same budget for its next head
+        used.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert Reply.read(used).code == 200
+        used.sendall(b"GET /livez HTTP/1.1\r\n")
+        seconds = drip(first, (b"X-%d: a\r\n" % i for i in range(1000)), 30)
+        assert seconds is not None and HEADER_SECONDS - 1 < seconds < HEADER_SECONDS + 5, seconds
+        silent.settimeout(5 * harness.SLOWER)
+        assert closes(silent)
+        used.settimeout(5 * harness.SLOWER)
+        assert closes(used)
+        metrics = server.request("GET", "/metrics").body.decode()
+        assert 'symtensor_http_cut_connections_total{phase="head"} 3' in metrics
+
+
+def rss_kib(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        return int(next(line for line in status if line.startswith("VmRSS")).split()[1])
+
+
+def test_a_flood_of_tiny_chunks_is_cut():
+    with Server() as server:
+        before = rss_kib(server.process.pid)
+        connection = server.connect()
+        connection.sendall(b"POST /v1/groups HTTP/1.1\r\nHost: localhost\r\n"
+                           b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+        flood = b"1\r\n \r\n" * 1000
+        sent = 0
+        try:
+            while sent < 1000:
+                connection.sendall(flood)
+                sent += 1
+        except OSError:
+            pass
+        assert sent < 200, f"{sent} thousand chunks were read"
+        assert rss_kib(server.process.pid) - before < 32 << 10
+        assert server.request("GET", "/livez").code == 200
+        assert 'phase="body"} 1' in server.request("GET", "/metrics").body.decode()
+
+
+def test_the_health_listener_answers_when_the_other_is_full():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with Server("--health-listen", f"127.0.0.1:{port}") as server:
+        idle = []
+        for _ in range(CONNECTIONS_MAX + 16):
+            idle.append(server.connect())
+        time.sleep(0.5)
+        with server.connect(timeout=1) as one_more:
+            one_more.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            try:
+                answered = Reply.read(one_more) is not None
+            except TimeoutError:
+                answered = False
+            assert not answered, "the listener is not full"
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", port), 2 * harness.SLOWER) as connection:
+                connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert Reply.read(connection).code == 200
+        time.sleep((HEADER_SECONDS + 1) * harness.SLOWER)  # then the idle ones are cut
+        assert server.request("GET", "/livez").code == 200
+        for connection in idle:
+            connection.close()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+if __name__ == "__main__":
+    harness.run(globals())
