@@ -134,8 +134,7 @@ static enum st_status fields_decode_one(struct api_decoding *decoding, struct fi
         status = api_decode_fail(decoding, err, ST_REASON_UNKNOWN_FIELD, "is not a known field");
     } else {
         run->seen |= 1ull << i;
-        status =
-            field->type->decode(decoding, field, value, field_target(field, run->target), err);
+        status = field->type->decode(decoding, field, value, field_target(field, run->target), err);
     }
     if (status == ST_OK) {
         field_mark(field, run->target);

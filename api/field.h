@@ -141,7 +141,8 @@ ST_MUST_CHECK enum st_status api_fields_decode(struct api_decoding *decoding,
                                                const struct api_field *fields, const json_t *object,
                                                void *target, struct st_error *err);
 
-/** A table and the struct it fills: a query may be read by two tables, the route's and a common one. */
+/** A table and the struct it fills: a query may be read by two tables, the route's and a common
+ * one. */
 #define API_QUERY_PARTS_MAX 2
 struct api_query_part {
     const struct api_field *fields; /**< NULL: none. */

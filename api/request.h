@@ -22,16 +22,16 @@ struct api_request {
     const struct api_route *route;
     const struct gpu_collective *collective; /**< Of an API_ROUTE_COLLECTIVES route. */
     struct server_caller caller;
-    const char
-        *ids[API_PATH_IDS_MAX]; /**< What stands for the names in braces of the path, in order; each a valid id. */
-    void *body;                 /**< struct of route->body_bytes, decoded; NULL for other kinds. */
-    void *query;                /**< struct of route->query_bytes. */
-    uint32_t media;             /**< Stream: index into route->media. */
-    uint64_t content_length;    /**< Stream: announced bytes, or API_LENGTH_UNKNOWN when chunked. */
-    bool head;                  /**< HEAD: answer as for GET; the body is not sent. */
-    uint64_t wait_ns;           /**< ?wait= of an API_ROUTE_WAITS route. */
-    struct api_arena arena;     /**< Freed at the request's end. */
-    void *context;              /**< The handler's own; see api_request_on_end(). */
+    const char *ids[API_PATH_IDS_MAX]; /**< What stands for the names in braces of the path, in
+                                          order; each a valid id. */
+    void *body;              /**< struct of route->body_bytes, decoded; NULL for other kinds. */
+    void *query;             /**< struct of route->query_bytes. */
+    uint32_t media;          /**< Stream: index into route->media. */
+    uint64_t content_length; /**< Stream: announced bytes, or API_LENGTH_UNKNOWN when chunked. */
+    bool head;               /**< HEAD: answer as for GET; the body is not sent. */
+    uint64_t wait_ns;        /**< ?wait= of an API_ROUTE_WAITS route. */
+    struct api_arena arena;  /**< Freed at the request's end. */
+    void *context;           /**< The handler's own; see api_request_on_end(). */
 };
 
 /** A header's value, or NULL. Names are compared without case. A repeated header gives the first.

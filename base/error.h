@@ -1,6 +1,8 @@
 #ifndef SYMTENSOR_BASE_ERROR_H
 #define SYMTENSOR_BASE_ERROR_H
 
+#include <stdbool.h>
+
 #include "base/limits.h"
 #include "base/status.h"
 
@@ -17,6 +19,7 @@ struct st_error {
     enum st_reason reason;
     uint16_t http_code;             /**< 0: the status's own. Set by api/ only. */
     uint32_t retry_after_ms;        /**< 0: none. */
+    bool untouched; /**< Of device work: nothing was queued, no byte can have been written. */
     char field[ST_ERROR_FIELD_MAX]; /**< Field path such as "shape[1]", or empty. */
     char message[ST_ERROR_MESSAGE_MAX];
     uint32_t detail_count;

@@ -55,7 +55,7 @@
 /* HTTP. */
 #define ST_HTTP_JSON_BODY_MAX (1u << 20) /**< Bytes of a JSON request body. */
 #define ST_HTTP_JSON_DEPTH_MAX 32
-#define ST_HTTP_CONNECTIONS_MAX 1024 /**< A listener. */
+#define ST_HTTP_CONNECTIONS_MAX 1024          /**< A listener. */
 #define ST_HTTP_CONNECTION_MEMORY (32u << 10) /**< Zeroed for each request: more costs time. */
 #define ST_HTTP_HEADER_SECONDS 10 /**< From accept (or the last reply) to a complete head. */
 #define ST_HTTP_IDLE_SECONDS 60
@@ -64,6 +64,7 @@
 /* Staging of data bodies. */
 #define ST_STAGING_BYTES (1u << 20) /**< One pinned buffer. */
 #define ST_STAGING_BUFFERS_MAX 64   /**< Buffers of the node. */
+#define ST_STAGING_COPIES_MAX 8     /**< More, which only copies between devices get. */
 
 _Static_assert(ST_NODE_RANKS_MAX <= ST_WORLD_SIZE_MAX, "a node's ranks are ranks of a group");
 _Static_assert(ST_BATCH_MAX <= ST_TENSORS_MAX, "a batch must fit into the registry");

@@ -106,10 +106,10 @@ static bool allocation_undo(const struct gpu_allocation *allocation, enum gpu_dr
     return false;
 }
 
-void gpu_allocation_destroy(struct gpu_allocation *allocation)
+bool gpu_allocation_destroy(struct gpu_allocation *allocation)
 {
     if (!allocation->bytes) {
-        return;
+        return true;
     }
     struct gpu_device *device = allocation->device;
     const struct gpu_driver *driver = device->gpu->driver;
@@ -132,4 +132,5 @@ void gpu_allocation_destroy(struct gpu_allocation *allocation)
         gpu_device_quarantine(device, allocation->bytes);
     }
     *allocation = (struct gpu_allocation){0};
+    return gone;
 }

@@ -34,7 +34,8 @@ ST_MUST_CHECK enum st_status gpu_allocation_create(const struct gpu_allocation_s
 /**
  * Undo exactly what was done. What the driver does not take back stays counted, as quarantined.
  * Thread: a worker. Blocks: for driver calls.
+ * @return whether the driver took all back.
  */
-void gpu_allocation_destroy(struct gpu_allocation *allocation);
+bool gpu_allocation_destroy(struct gpu_allocation *allocation);
 
 #endif

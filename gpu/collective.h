@@ -77,6 +77,7 @@ struct gpu_plan_input {
     uint64_t large_bytes;  /**< Bytes of the larger side on one rank. */
     uint32_t device_count; /**< Distinct devices of the group. */
     bool peer_access;      /**< Every device reaches every other's memory. */
+    bool kernels;          /**< Every device has the kernels; without, only the driver's copies. */
     bool multicast_input;  /**< Input has a usable multicast mapping. */
     bool multicast_output;
     bool nvls_allowed;            /**< --nvls=on, so that the planner may pick it unasked. */

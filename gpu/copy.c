@@ -11,6 +11,7 @@ enum st_status gpu_copy_on_lane(struct gpu_job *job, struct gpu_lane *lane, uint
     if (result != CUDA_SUCCESS) {
         return gpu_result_fail(lane->device, GPU_CALL_cuMemcpyDtoDAsync, result, err);
     }
+    job->touched = true;
     return ST_OK;
 }
 
@@ -52,6 +53,7 @@ static enum st_status copy_piece_in(struct gpu_job *job, const struct copy_piece
     if (result != CUDA_SUCCESS) {
         return gpu_result_fail(piece->to_lane->device, GPU_CALL_cuMemcpyHtoDAsync, result, err);
     }
+    job->touched = true;
     job->staging_lane = piece->to_lane;
     return ST_OK;
 }
@@ -60,7 +62,7 @@ enum st_status gpu_copy_staged(struct gpu_job *job, const struct gpu_copy_spec *
                                struct st_error *err)
 {
     if (!job->staging) {
-        job->staging = gpu_staging_acquire(job->gpu);
+        job->staging = gpu_staging_acquire_for_copy(job->gpu);
     }
     if (!job->staging) {
         return st_fail(err, ST_REASON_TOO_MANY_TRANSFERS, NULL,

@@ -274,6 +274,10 @@ void gpu_devices_close(struct gpu *gpu)
         gpu->driver->cuCtxSetCurrent(NULL);
         gpu->driver->cuDevicePrimaryCtxRelease(device->device);
     }
+    memset(gpu->devices, 0, sizeof(gpu->devices));
+    gpu->device_count = 0;
+    atomic_store(&gpu->lost, 0);
+    atomic_store(&gpu->degraded, 0);
 }
 
 /* ---------------------------------------------------------------- use */
@@ -421,28 +425,56 @@ void gpu_device_unquarantine(struct gpu_device *device, uint64_t bytes)
 
 /* ---------------------------------------------------------------- state */
 
-/** Raise the state; what is lost does not become merely degraded. */
-static void device_raise(struct gpu_device *device, enum gpu_device_state state, const char *reason)
+/** What is lost stays so. state_lock is held. */
+static void device_set_state(struct gpu_device *device, enum gpu_device_state state,
+                             const char *reason)
 {
-    int before = atomic_load(&device->state);
-    do {
-        if (before >= (int)state) {
-            return;
-        }
-    } while (!atomic_compare_exchange_weak(&device->state, &before, (int)state));
+    struct gpu *gpu = device->gpu;
+    uint64_t bit = 1ull << device->info.ordinal;
+    if (atomic_load(&device->state) == GPU_DEVICE_LOST) {
+        return;
+    }
     atomic_store(&device->reason, reason);
-    _Atomic uint64_t *mask = state == GPU_DEVICE_LOST ? &device->gpu->lost : &device->gpu->degraded;
-    atomic_fetch_or(mask, 1ull << device->info.ordinal);
+    atomic_store(&device->state, (int)state);
+    if (state == GPU_DEVICE_LOST) {
+        atomic_fetch_or(&gpu->lost, bit);
+    } else if (state == GPU_DEVICE_DEGRADED) {
+        atomic_fetch_or(&gpu->degraded, bit);
+    } else {
+        atomic_fetch_and(&gpu->degraded, ~bit);
+    }
 }
 
 void gpu_device_mark_lost(struct gpu_device *device, CUresult result)
 {
-    device_raise(device, GPU_DEVICE_LOST, gpu_driver_result_name(result));
+    pthread_mutex_lock(&device->gpu->state_lock);
+    device_set_state(device, GPU_DEVICE_LOST, gpu_driver_result_name(result));
+    pthread_mutex_unlock(&device->gpu->state_lock);
 }
 
 void gpu_device_mark_degraded(struct gpu *gpu, uint32_t ordinal)
 {
-    device_raise(&gpu->devices[ordinal], GPU_DEVICE_DEGRADED, "a driver call hangs");
+    struct gpu_device *device = &gpu->devices[ordinal];
+    pthread_mutex_lock(&gpu->state_lock);
+    device->hanging++;
+    device_set_state(device, GPU_DEVICE_DEGRADED, "a driver call hangs");
+    pthread_mutex_unlock(&gpu->state_lock);
+}
+
+void gpu_device_clear_degraded(struct gpu *gpu, uint32_t ordinal)
+{
+    struct gpu_device *device = &gpu->devices[ordinal];
+    pthread_mutex_lock(&gpu->state_lock);
+    device->hanging--;
+    if (device->hanging == 0) {
+        device_set_state(device, GPU_DEVICE_OK, "");
+    }
+    pthread_mutex_unlock(&gpu->state_lock);
+}
+
+void gpu_thread_progress(void (*progress)(void *arg), void *arg)
+{
+    gpu_driver_watch_thread(progress, arg);
 }
 
 enum st_status gpu_devices_usable(const struct gpu *gpu, uint64_t devices, struct st_error *err)

@@ -17,7 +17,8 @@
  * driver calls gpu.multicast_lock    the list of multicast objects and what is bound to them
  *   gpu.jobs_lock         work in flight
  *   gpu.staging_lock      the pool of pinned buffers
- * The last three are never held across a driver call or a caller's callback. What else is shared is
+ *   gpu.state_lock        states of devices
+ * The last four are never held across a driver call or a caller's callback. What else is shared is
  * atomic.
  */
 
@@ -44,6 +45,7 @@ struct gpu_backend {
     const void *kernel_image; /**< For cuModuleLoadData. */
     bool memory_is_zeroed;    /**< Fresh cuMemCreate memory reads as zeros: no memset is needed. */
     bool kernels_may_wait;    /**< A kernel may wait for another device's kernel. */
+    bool calls_may_block;     /**< See struct gpu_capabilities. */
     uint64_t small_traffic_bytes; /**< See struct gpu_plan_input. */
 };
 
@@ -68,12 +70,16 @@ struct gpu_device {
     _Atomic uint64_t owned_bytes, quarantined_bytes, free_bytes;
     _Atomic uint64_t
         pending_bytes;          /**< Of owned_bytes: a creation or destruction works on them now. */
-    _Atomic int state;          /**< enum gpu_device_state; only rises. */
+    _Atomic int state;          /**< enum gpu_device_state. Written under gpu.state_lock. */
     const char *_Atomic reason; /**< Static text. */
+    uint32_t hanging;           /**< Marked degraded, not cleared yet. gpu.state_lock. */
 };
 
+/** Pinned buffers, those that are kept for copies included. */
+#define GPU_STAGING_MAX (ST_STAGING_BUFFERS_MAX + ST_STAGING_COPIES_MAX)
+
 struct gpu_job;
-/** Jobs in a ring; the head is no job. */
+/** Jobs chained by next and previous; empty: NULL. */
 struct gpu_job_list {
     struct gpu_job *first, *last;
 };
@@ -97,24 +103,31 @@ struct gpu {
     pthread_mutex_t jobs_lock;
     pthread_cond_t jobs_ended;
     struct gpu_job_list jobs_running; /**< A host function will end them. */
-    struct gpu_job_list
-        jobs_polled; /**< No host function could be queued: the watch asks for them. */
-    struct gpu_job_list jobs_lost; /**< Ended by the watch; their host function may never come. */
+    struct gpu_job_list jobs_polled; /**< Host functions are missing, or a device is lost: the watch
+                                        asks for them. */
+    struct gpu_job_list jobs_lost;   /**< Ended by the watch; their host function may never come. */
     struct st_timer watch;
-    bool watch_armed;
+    struct st_workers *watch_worker; /**< The thread that asks; NULL: nobody watches. */
+    bool watch_armed, watch_stopped;
+
+    pthread_mutex_t state_lock;
 
     pthread_mutex_t staging_lock;
-    void *staging_free[ST_STAGING_BUFFERS_MAX]; /**< [staging_free_count] */
-    void *staging_made[ST_STAGING_BUFFERS_MAX]; /**< [staging_made_count], for gpu_close(). */
+    void *staging_free[GPU_STAGING_MAX]; /**< [staging_free_count] */
+    void *staging_made[GPU_STAGING_MAX]; /**< [staging_made_count], for gpu_close(). */
     uint32_t staging_free_count, staging_made_count;
-    uint32_t staging_growing; /**< Buffers that are being made. */
+    uint32_t staging_out; /**< Buffers that callers have, or that are being made for them. */
 };
 
 /* ---------------------------------------------------------------- device.c */
 
-/** Open the devices of gpu->driver. On failure what was opened stays in the struct for
- * gpu_devices_close(). */
+/**
+ * Open the devices of gpu->driver. On failure what was opened stays in the struct for
+ * gpu_devices_close().
+ * @retval ST_FAILED_PRECONDITION NO_DRIVER: there is no device, or one that cannot do what we need.
+ */
 ST_MUST_CHECK enum st_status gpu_devices_open(struct gpu *gpu, struct st_error *err);
+/** Close what was opened; the struct then knows no device any more. */
 void gpu_devices_close(struct gpu *gpu);
 
 /** What a shard on the device is asked for with: handle types for symmetric memory, none for
@@ -177,6 +190,8 @@ bool gpu_result_is_sticky(CUresult result);
 
 /* ---------------------------------------------------------------- staging.c */
 
+/** As gpu_staging_acquire(), for a copy: also one of those that transfers do not get. */
+void *gpu_staging_acquire_for_copy(struct gpu *gpu);
 /** Free every pinned buffer. All must have been released. */
 void gpu_staging_close(struct gpu *gpu);
 

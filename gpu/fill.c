@@ -54,6 +54,7 @@ static enum st_status fill_queue(struct gpu_job *job, struct gpu_team *team,
         status = status == ST_OK ? gpu_device_launch(lane->device, lane->stream, GPU_KERNEL_FILL,
                                                      &params, bytes, err)
                                  : status;
+        job->touched |= status == ST_OK;
     }
     return status;
 }

@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "gpu/device.h"
 #include "gpu/job.h"
+#include "gpu/multicast.h"
 #include "gpu/software/software.h"
 
 #define GPU_NVLS_SLOTS_DEFAULT 16u
@@ -33,22 +34,15 @@ static const struct gpu_backend gpu_backends[] = {
         .kernel_image = "symtensor", /* twins are found by name alone */
         .memory_is_zeroed = true,
         .kernels_may_wait = false,
+        .calls_may_block = false,
         /* Handing work to another thread costs what one core moves in this many bytes. */
         .small_traffic_bytes = 256 * ST_KIB,
     },
 };
 
-/** Open the driver of one row and put what it can do before the devices are asked. */
-static enum st_status backend_open(struct gpu *gpu, const struct gpu_backend *backend,
-                                   struct st_error *err)
+/** Initialise the driver that is open. */
+static enum st_status backend_start(struct gpu *gpu, struct st_error *err)
 {
-    const struct gpu_driver *driver = NULL;
-    enum st_status status = backend->open(&gpu->options, &driver, err);
-    if (status != ST_OK) {
-        return status;
-    }
-    gpu->backend = backend;
-    gpu->driver = gpu_faults_wrap(driver);
     if (!gpu_faults_parse(getenv("SYMTENSOR_FAULTS"), err)) {
         return ST_INVALID_ARGUMENT;
     }
@@ -61,6 +55,33 @@ static enum st_status backend_open(struct gpu *gpu, const struct gpu_backend *ba
         return gpu_result_fail(NULL, GPU_CALL_cuDriverGetVersion, result, err);
     }
     return ST_OK;
+}
+
+static void backend_close(struct gpu *gpu)
+{
+    gpu_devices_close(gpu);
+    gpu->backend->close();
+    gpu->backend = NULL;
+    gpu->driver = NULL;
+}
+
+/** Open the driver of one row and its devices; a driver without a device that will do is none. */
+static enum st_status backend_open(struct gpu *gpu, const struct gpu_backend *backend,
+                                   struct st_error *err)
+{
+    const struct gpu_driver *driver = NULL;
+    enum st_status status = backend->open(&gpu->options, &driver, err);
+    if (status != ST_OK) {
+        return status;
+    }
+    gpu->backend = backend;
+    gpu->driver = gpu_faults_wrap(driver);
+    status = backend_start(gpu, err);
+    status = status == ST_OK ? gpu_devices_open(gpu, err) : status;
+    if (status != ST_OK) {
+        backend_close(gpu);
+    }
+    return status;
 }
 
 static enum st_status backend_choose(struct gpu *gpu, struct st_error *err)
@@ -103,6 +124,7 @@ static void gpu_init(struct gpu *gpu, const struct gpu_options *options)
     pthread_mutex_init(&gpu->jobs_lock, NULL);
     pthread_cond_init(&gpu->jobs_ended, NULL);
     pthread_mutex_init(&gpu->staging_lock, NULL);
+    pthread_mutex_init(&gpu->state_lock, NULL);
 }
 
 /** Why no group of this node can have multicast, whatever its ranks. */
@@ -139,7 +161,7 @@ enum st_status gpu_open(const struct gpu_options *options, struct gpu **ret_gpu,
     }
     gpu_init(gpu, options);
     enum st_status status = backend_choose(gpu, err);
-    status = status == ST_OK ? gpu_devices_open(gpu, err) : status;
+    status = status == ST_OK ? gpu_jobs_start_watch(gpu, err) : status;
     if (status != ST_OK) {
         gpu_close(gpu);
         return status;
@@ -157,10 +179,10 @@ void gpu_close(struct gpu *gpu)
     gpu_jobs_stop_watch(gpu);
     if (gpu->backend) {
         gpu_staging_close(gpu);
-        gpu_devices_close(gpu);
-        gpu->backend->close();
+        backend_close(gpu);
     }
     gpu_jobs_free_lost(gpu);
+    pthread_mutex_destroy(&gpu->state_lock);
     pthread_mutex_destroy(&gpu->staging_lock);
     pthread_cond_destroy(&gpu->jobs_ended);
     pthread_mutex_destroy(&gpu->jobs_lock);
@@ -182,15 +204,15 @@ const char *gpu_multicast_reason_name(enum gpu_multicast_reason reason)
 
 void gpu_capabilities(const struct gpu *gpu, struct gpu_capabilities *ret)
 {
-    struct gpu_multicast_info unused;
     *ret = (struct gpu_capabilities){
         .driver = gpu->driver->name,
         .driver_version = gpu->driver_version,
         .kernels_may_wait = gpu->backend->kernels_may_wait,
+        .calls_may_block = gpu->backend->calls_may_block,
         .multicast_reason = gpu->multicast_reason,
         .nvls_planned = gpu->options.nvls == GPU_NVLS_ON,
         .multicast_slots_limit = gpu->options.nvls_slots,
-        .multicast_slots_used = gpu_multicast_list(gpu, &unused, 0),
+        .multicast_slots_used = gpu_multicast_slots_used(gpu),
         .small_traffic_bytes = gpu->backend->small_traffic_bytes,
         .cache_bytes = gpu->cache_bytes,
         .node_ranks_max = ST_NODE_RANKS_MAX,

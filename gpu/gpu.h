@@ -29,7 +29,8 @@ struct gpu_options {
     uint64_t device_memory_limit;   /**< Per device, most that we take; 0: no limit of ours. */
     enum gpu_nvls_mode nvls;        /**< NCCL_NVLS_ENABLE=0 in the environment makes it OFF. */
     uint32_t nvls_slots;            /**< Multicast objects that we may hold; 0: default 16. */
-    struct st_timers *timers; /**< For watching work that never completes; outlives the gpu. */
+    struct st_timers *timers; /**< For watching work that never completes; outlives the gpu. Only
+                                 the time comes from it: the driver is asked on a thread of ours. */
 };
 
 struct gpu;
@@ -109,8 +110,20 @@ void gpu_device_memory(const struct gpu *gpu, uint32_t ordinal, struct gpu_devic
 enum gpu_device_state gpu_device_state(const struct gpu *gpu, uint32_t ordinal);
 /** "", or why the device is degraded or lost. */
 const char *gpu_device_state_reason(const struct gpu *gpu, uint32_t ordinal);
-/** Mark a device degraded: called by the watchdog when a driver call overran. Thread: any. */
+/**
+ * Mark a device degraded: called by the watchdog when a driver call overran. Once for each call
+ * that hangs: the device is degraded until each has been cleared. Thread: any. Blocks: never.
+ */
 void gpu_device_mark_degraded(struct gpu *gpu, uint32_t ordinal);
+/** One of the calls that hung has returned; undoes one gpu_device_mark_degraded(). A device that
+ * was lost meanwhile stays lost. Thread: any. Blocks: never. */
+void gpu_device_clear_degraded(struct gpu *gpu, uint32_t ordinal);
+/**
+ * From now on call progress(arg) after every driver call that this thread makes in gpu/, so that
+ * whoever watches it can tell many calls from one that hangs; NULL: nothing more. @p progress is
+ * short and does not call into gpu/. Thread: the one that is watched. Blocks: never.
+ */
+void gpu_thread_progress(void (*progress)(void *arg), void *arg);
 /** Whether two devices reach each other's memory (true for equal ordinals). */
 bool gpu_peer_access(const struct gpu *gpu, uint32_t a, uint32_t b);
 
@@ -119,6 +132,8 @@ struct gpu_capabilities {
     const char *driver; /**< "cuda" or "software", to be shown only. */
     int driver_version; /**< As cuDriverGetVersion: 13000. */
     bool kernels_may_wait;
+    bool calls_may_block; /**< A call that only queues work can hang in the driver: no thread may
+                             make one that others depend on. */
     enum gpu_multicast_reason multicast_reason; /**< NONE: usable on this node in principle. */
     bool nvls_planned; /**< --nvls=on: the planner may pick nvls by itself. */
     uint32_t multicast_slots_limit, multicast_slots_used;
@@ -221,7 +236,8 @@ const struct gpu_memory_info *gpu_memory_info(const struct gpu_memory *memory);
 
 /**
  * Called exactly once when the work has ended, also when it could not be started. @p err is NULL on
- * ST_OK. Thread: any, also the submitting one before the submitting call returns; must be short,
+ * ST_OK; else err->untouched says that nothing was queued, so that no byte can have been written.
+ * Thread: any, also the submitting one before the submitting call returns; must be short,
  * must not call into gpu/ except from a thread of the caller's own.
  */
 struct gpu_completion {
@@ -259,7 +275,8 @@ void gpu_fill_run(struct gpu_team *team, const struct gpu_fill_spec *spec,
                   struct gpu_completion completion);
 
 /** Copy bytes between shards, also of different teams of the node. Ranges were checked by the
- * caller. */
+ * caller. Where no device reaches both, a pinned buffer is needed: ST_STAGING_COPIES_MAX are kept
+ * for this beside those of transfers. */
 struct gpu_copy_spec {
     struct gpu_memory *source, *destination;
     uint32_t source_rank, destination_rank;
@@ -270,8 +287,9 @@ void gpu_copy_run(struct gpu_team *team, const struct gpu_copy_spec *spec,
 
 /* ---------------------------------------------------------------- bytes to and from the host */
 
-/** A pinned host buffer of ST_STAGING_BYTES. NULL when all are out: try after a release. Thread:
- * any. Blocks: never after the first use of each buffer (then for one driver call). */
+/** A pinned host buffer of ST_STAGING_BYTES. NULL when ST_STAGING_BUFFERS_MAX are out: try after a
+ * release. Thread: any. Blocks: never after the first use of each buffer (then for one driver
+ * call). */
 void *gpu_staging_acquire(struct gpu *gpu);
 void gpu_staging_release(struct gpu *gpu, void *buffer);
 
@@ -290,10 +308,5 @@ struct gpu_transfer_spec {
 };
 void gpu_transfer_run(struct gpu_team *team, const struct gpu_transfer_spec *spec,
                       struct gpu_completion completion);
-
-/** Wait for every lane of the team. Thread: a worker. Blocks: until @p deadline_ns;
- * DEADLINE_EXCEEDED then. */
-ST_MUST_CHECK enum st_status gpu_team_quiesce(struct gpu_team *team, uint64_t deadline_ns,
-                                              struct st_error *err);
 
 #endif

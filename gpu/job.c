@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/workers.h"
 
 #define JOB_WATCH_NS (200 * ST_NS_PER_MS)
 
@@ -46,6 +47,7 @@ static void list_remove(struct gpu_job *job)
 static void job_tell(struct gpu_job *job)
 {
     struct gpu *gpu = job->gpu;
+    job->err.untouched = !job->touched;
     job->completion.done(job->completion.arg, job->status, job->status == ST_OK ? NULL : &job->err);
     pthread_mutex_lock(&gpu->jobs_lock);
     for (size_t i = 0; i < 2 && job->teams[i]; i++) {
@@ -109,34 +111,41 @@ static void watch_device(struct gpu_device *device)
     }
 }
 
-/** One running job that uses a lost device, moved to the list of the lost; or NULL. */
-static struct gpu_job *watch_take_lost(struct gpu *gpu, uint64_t lost)
+/** Keep a job from ending by itself. @return false when it is doing so already. */
+static bool watch_hold(struct gpu_job *job)
 {
-    pthread_mutex_lock(&gpu->jobs_lock);
-    struct gpu_job *job = gpu->jobs_running.first;
-    while (job && (job->launching || !(job->devices & lost))) {
-        job = job->next;
+    uint32_t pending = atomic_load(&job->pending);
+    while (pending > 0 && !atomic_compare_exchange_weak(&job->pending, &pending, pending + 1)) {
     }
-    if (job) {
-        list_remove(job);
-        list_push(&gpu->jobs_lost, job);
-    }
-    pthread_mutex_unlock(&gpu->jobs_lock);
-    return job;
+    return pending > 0;
 }
 
-static void watch_end_lost(struct gpu *gpu)
+/** Jobs that use a lost device are asked for from now on: their host functions may never come. */
+static void watch_take_lost(struct gpu *gpu)
 {
     uint64_t lost = atomic_load(&gpu->lost);
-    struct gpu_job *job = lost ? watch_take_lost(gpu, lost) : NULL;
+    pthread_mutex_lock(&gpu->jobs_lock);
+    struct gpu_job *job = lost ? gpu->jobs_running.first : NULL;
     while (job) {
-        struct st_error err = {0};
-        enum st_status status = gpu_devices_usable(gpu, job->devices & lost, &err);
-        job_fail(job, status, &err);
-        /* Its staging buffer stays out: a device that hangs might still write there. */
-        job_tell(job);
-        job = watch_take_lost(gpu, lost);
+        struct gpu_job *next = job->next;
+        if (!job->launching && (job->devices & lost) && watch_hold(job)) {
+            list_remove(job);
+            list_push(&gpu->jobs_polled, job);
+        }
+        job = next;
     }
+    pthread_mutex_unlock(&gpu->jobs_lock);
+}
+
+/** Its other lanes have ended; on the lost device nothing ends any more. */
+static void watch_end_lost(struct gpu_job *job)
+{
+    struct gpu *gpu = job->gpu;
+    struct st_error err = {0};
+    enum st_status status = gpu_devices_usable(gpu, job->devices & atomic_load(&gpu->lost), &err);
+    job_fail(job, status, &err);
+    /* Its staging buffer stays out: a device that hangs might still write there. */
+    job_tell(job);
 }
 
 /** Whether all that is queued for a job has ended, well or not. */
@@ -159,7 +168,25 @@ static bool watch_is_idle(struct gpu_job *job)
     return true;
 }
 
-/** Only the watch takes jobs off this list, so that they may be looked at without the lock. */
+/** All that is queued has ended: the host functions have come or are coming, but for lost devices.
+ */
+static void watch_end_idle(struct gpu_job *job)
+{
+    struct gpu *gpu = job->gpu;
+    pthread_mutex_lock(&gpu->jobs_lock);
+    bool lost = (job->devices & atomic_load(&gpu->lost)) && atomic_load(&job->pending) > 1;
+    list_remove(job);
+    list_push(lost ? &gpu->jobs_lost : &gpu->jobs_running, job);
+    pthread_mutex_unlock(&gpu->jobs_lock);
+    if (lost) {
+        watch_end_lost(job);
+    } else {
+        job_drop(job);
+    }
+}
+
+/** Only the watch takes jobs off this list, and each has a part that only the watch ends, so that
+ * they may be looked at without the lock. */
 static void watch_end_polled(struct gpu *gpu)
 {
     pthread_mutex_lock(&gpu->jobs_lock);
@@ -169,13 +196,9 @@ static void watch_end_polled(struct gpu *gpu)
         bool idle = watch_is_idle(job);
         pthread_mutex_lock(&gpu->jobs_lock);
         struct gpu_job *next = job->next;
-        if (idle) { /* what host functions it has come now, or the device is lost */
-            list_remove(job);
-            list_push(&gpu->jobs_running, job);
-        }
         pthread_mutex_unlock(&gpu->jobs_lock);
         if (idle) {
-            job_drop(job);
+            watch_end_idle(job);
         }
         job = next;
     }
@@ -183,14 +206,15 @@ static void watch_end_polled(struct gpu *gpu)
 
 static void watch_arm(struct gpu *gpu);
 
-static void watch_fire(void *arg)
+/** Thread: the watch's own, which a call that hangs may hold for ever. */
+static void watch_run(void *arg)
 {
     struct gpu *gpu = arg;
     for (uint32_t i = 0; i < gpu->device_count; i++) {
         watch_device(&gpu->devices[i]);
     }
+    watch_take_lost(gpu);
     watch_end_polled(gpu);
-    watch_end_lost(gpu);
     pthread_mutex_lock(&gpu->jobs_lock);
     gpu->watch_armed = false;
     if (gpu->jobs_running.first || gpu->jobs_polled.first) {
@@ -199,21 +223,40 @@ static void watch_fire(void *arg)
     pthread_mutex_unlock(&gpu->jobs_lock);
 }
 
+/** The timer's thread is everybody's: it calls no driver. */
+static void watch_fire(void *arg)
+{
+    struct gpu *gpu = arg;
+    st_workers_submit(gpu->watch_worker, watch_run, gpu);
+}
+
 /** jobs_lock is held. The timer is left to run out when the jobs end: short ones do not wake
  * anybody. */
 static void watch_arm(struct gpu *gpu)
 {
-    if (!gpu->watch_armed && gpu->options.timers) {
+    if (!gpu->watch_armed && gpu->watch_worker && !gpu->watch_stopped) {
         gpu->watch_armed = st_timer_start(gpu->options.timers, &gpu->watch,
                                           st_clock_now_ns() + JOB_WATCH_NS, watch_fire, gpu);
     }
 }
 
+enum st_status gpu_jobs_start_watch(struct gpu *gpu, struct st_error *err)
+{
+    return gpu->options.timers ? st_workers_create("st-watch", 1, 1, &gpu->watch_worker, err)
+                               : ST_OK;
+}
+
 void gpu_jobs_stop_watch(struct gpu *gpu)
 {
-    if (gpu->options.timers) {
-        st_timer_stop(gpu->options.timers, &gpu->watch);
+    if (!gpu->watch_worker) {
+        return;
     }
+    pthread_mutex_lock(&gpu->jobs_lock);
+    gpu->watch_stopped = true;
+    pthread_mutex_unlock(&gpu->jobs_lock);
+    st_timer_stop(gpu->options.timers, &gpu->watch);
+    st_workers_destroy(gpu->watch_worker);
+    gpu->watch_worker = NULL;
 }
 
 void gpu_jobs_free_lost(struct gpu *gpu)
@@ -240,6 +283,7 @@ struct gpu_job *gpu_job_start(struct gpu_team *team, struct gpu_team *other,
         if (status == ST_OK) {
             status = st_fail(&err, ST_REASON_OUT_OF_MEMORY, NULL, "no memory for a job");
         }
+        err.untouched = true;
         completion.done(completion.arg, status, &err);
         return NULL;
     }

@@ -8,8 +8,9 @@
  * A job: work on some lanes, whose end is told once. Behind its work every lane has a host
  * function, and the last of them ends the job. A host function does not come when its context is in
  * error (and another lane that waits for an event of that context may go on as if nothing had
- * happened), so while jobs are in flight a timer asks every 200 ms whether the devices are still
- * alive.
+ * happened), so while jobs are in flight a thread asks every 200 ms whether the devices are still
+ * alive. A job that uses a lost device is ended when its lanes on the others have ended, since its
+ * memory there is given back next.
  */
 struct gpu_job {
     struct gpu *gpu;
@@ -20,6 +21,7 @@ struct gpu_job {
     struct gpu_lane *lanes[ST_NODE_RANKS_MAX + 1]; /**< Used so far. */
     uint32_t lane_count;
     uint64_t devices;              /**< Bit i: device i matters to it. */
+    bool touched;                  /**< Something that writes was queued. */
     void *staging;                 /**< A buffer that it holds, or NULL. */
     struct gpu_lane *staging_lane; /**< Which used the buffer last. */
     _Atomic uint32_t pending;      /**< Host functions that are due, and the submitter. */
@@ -50,7 +52,9 @@ ST_MUST_CHECK enum st_status gpu_job_barrier(struct gpu_job *job, struct st_erro
  */
 void gpu_job_submit(struct gpu_job *job, enum st_status status, const struct st_error *err);
 
-/** Stop the timer. No job may be running. */
+/** Start the thread that looks after jobs, if there is a timer for it. Thread: start-up. */
+ST_MUST_CHECK enum st_status gpu_jobs_start_watch(struct gpu *gpu, struct st_error *err);
+/** Join it. No job may be running. Also when it was not started. */
 void gpu_jobs_stop_watch(struct gpu *gpu);
 /** Free the jobs whose host function can no longer come: the driver is closed. */
 void gpu_jobs_free_lost(struct gpu *gpu);

@@ -237,6 +237,15 @@ static void chunk_describe(const struct gpu_multicast_chunk *chunk,
     }
 }
 
+uint32_t gpu_multicast_slots_used(const struct gpu *gpu)
+{
+    pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&gpu->multicast_lock;
+    pthread_mutex_lock(lock);
+    uint32_t count = gpu->chunks_count;
+    pthread_mutex_unlock(lock);
+    return count;
+}
+
 uint32_t gpu_multicast_list(const struct gpu *gpu, struct gpu_multicast_info *ret, uint32_t max)
 {
     pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&gpu->multicast_lock;
@@ -284,7 +293,10 @@ void gpu_multicast_user_remove(struct gpu_multicast_binding *binding,
 
 /* ---------------------------------------------------------------- chunks */
 
-/** Undo exactly what was done; everything that was bound is unbound, or goes with the object. */
+/**
+ * Undo exactly what was done; everything that was bound is unbound, or goes with the object. One
+ * that stays takes its slot and its memory along: both stay counted.
+ */
 static void chunk_destroy(struct gpu_multicast_chunk *chunk)
 {
     struct gpu_team *team = chunk->team;
@@ -297,17 +309,18 @@ static void chunk_destroy(struct gpu_multicast_chunk *chunk)
     if (*at) {
         *at = chunk->team_next;
     }
+    bool gone = !chunk->mapped;
     if (chunk->created) {
-        multicast_undo(device, GPU_CALL_cuMemRelease, driver->cuMemRelease(chunk->handle));
+        gone &= multicast_undo(device, GPU_CALL_cuMemRelease, driver->cuMemRelease(chunk->handle));
     }
     if (chunk->reserved && !chunk->mapped) {
         multicast_undo(device, GPU_CALL_cuMemAddressFree,
                        driver->cuMemAddressFree(chunk->address, chunk->size_bytes));
     }
-    for (uint32_t i = 0; i < team->lane_count; i++) {
+    for (uint32_t i = 0; i < team->lane_count && gone; i++) {
         gpu_device_unquarantine(team->lanes[i].device, chunk->quarantined_bytes[i]);
     }
-    chunk_unlist(chunk, true);
+    chunk_unlist(chunk, gone);
     gpu_ranges_done(&chunk->ranges);
     free(chunk);
 }
@@ -493,7 +506,7 @@ enum gpu_multicast_reason gpu_multicast_bind(struct gpu_team *team,
     binding->bytes = bytes;
     enum gpu_multicast_reason reason = binding_build(binding, team, allocations);
     if (reason != GPU_MULTICAST_NONE) {
-        gpu_multicast_unbind(binding);
+        gpu_multicast_binding_destroy(binding, gpu_multicast_unbind(binding));
         return reason;
     }
     *ret_binding = binding;
@@ -518,39 +531,46 @@ static uint64_t binding_unbind(struct gpu_multicast_binding *binding)
     return stuck;
 }
 
-/** What is still bound keeps its memory and its place until the object goes. */
-static void binding_leave_stuck(struct gpu_multicast_binding *binding, uint64_t stuck)
+/** What the object alone still holds is in quarantine until the object goes. */
+static void binding_quarantine(struct gpu_multicast_binding *binding, uint64_t held)
 {
     struct gpu_multicast_chunk *chunk = binding->chunk;
-    for (uint64_t left = stuck; left; left &= left - 1) {
+    for (uint64_t left = held; left; left &= left - 1) {
         uint32_t i = (uint32_t)__builtin_ctzll(left);
         chunk->quarantined_bytes[i] += binding->bytes;
         gpu_device_quarantine(chunk->team->lanes[i].device, binding->bytes);
     }
 }
 
-void gpu_multicast_unbind(struct gpu_multicast_binding *binding)
+uint64_t gpu_multicast_unbind(struct gpu_multicast_binding *binding)
+{
+    if (!binding || !binding->placed) {
+        return 0;
+    }
+    struct gpu_multicast_chunk *chunk = binding->chunk;
+    if (chunk->bindings == 1) {
+        chunk_unlist(chunk, false);
+        chunk_unmap(chunk);
+    }
+    binding->bound = binding_unbind(binding);
+    return binding->bound;
+}
+
+void gpu_multicast_binding_destroy(struct gpu_multicast_binding *binding, uint64_t held)
 {
     if (!binding) {
         return;
     }
     struct gpu_multicast_chunk *chunk = binding->chunk;
     if (binding->placed) {
-        bool last = chunk->bindings == 1;
-        if (last) {
-            chunk_unlist(chunk, false);
-            chunk_unmap(chunk);
-        }
-        uint64_t stuck = binding_unbind(binding);
-        if (stuck) {
-            binding_leave_stuck(binding, stuck);
-        } else {
+        binding_quarantine(binding, held);
+        if (!binding->bound) { /* what is still bound keeps its place too */
             pthread_mutex_lock(&chunk->team->gpu->multicast_lock);
             gpu_ranges_give(&chunk->ranges, binding->offset);
             pthread_mutex_unlock(&chunk->team->gpu->multicast_lock);
         }
         chunk->bindings--;
-        if (last) {
+        if (chunk->bindings == 0) {
             chunk_destroy(chunk);
         }
     }

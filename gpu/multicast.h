@@ -71,11 +71,24 @@ enum gpu_multicast_reason gpu_multicast_bind(struct gpu_team *team,
                                              const struct gpu_allocation *allocations,
                                              uint64_t bytes,
                                              struct gpu_multicast_binding **ret_binding);
-/** Unbind; the last binding of a chunk takes it along: unmapped, unbound, released. NULL: nothing.
+/**
+ * Unbind, before the memory is unmapped; the last binding of a chunk unmaps it first. NULL:
+ * nothing.
+ * @return lanes (bit i) where the driver refused: the object still holds the memory there.
  */
-void gpu_multicast_unbind(struct gpu_multicast_binding *binding);
+uint64_t gpu_multicast_unbind(struct gpu_multicast_binding *binding);
+/**
+ * After gpu_multicast_unbind(), when the memory has been given back; the last binding of a chunk
+ * takes the object along. NULL: nothing.
+ * @param held lanes whose memory is counted nowhere else and still held by the object: it is
+ * quarantined until the object goes.
+ */
+void gpu_multicast_binding_destroy(struct gpu_multicast_binding *binding, uint64_t held);
 /** Address that reaches byte 0 of all shards. NULL: 0. */
 uint64_t gpu_multicast_address(const struct gpu_multicast_binding *binding);
+
+/** Objects that the driver has made for us and not taken back. Thread: any. Blocks: never. */
+uint32_t gpu_multicast_slots_used(const struct gpu *gpu);
 
 /** List a memory under its binding's chunk, or take it off. A NULL binding: nothing. */
 void gpu_multicast_user_add(struct gpu_multicast_binding *binding, struct gpu_multicast_user *user);

@@ -127,16 +127,19 @@ static void shards_end_bytes(const struct gpu_shards *shards)
 static void shards_release(struct gpu_shards *shards)
 {
     const struct gpu_team *team = shards->team;
-    gpu_multicast_unbind(shards->multicast);
-    shards->multicast = NULL;
+    uint64_t held = gpu_multicast_unbind(shards->multicast);
     for (uint32_t rank = 0; rank < team->world_size; rank++) {
         struct gpu_device *device = shards->allocations[rank].device;
         uint64_t bytes = shards->allocations[rank].bytes;
-        gpu_allocation_destroy(&shards->allocations[rank]);
+        if (!gpu_allocation_destroy(&shards->allocations[rank])) {
+            held &= ~(1ull << team->lane_of_rank[rank]); /* it is in quarantine already */
+        }
         if (bytes) {
             gpu_device_end_bytes(device, bytes);
         }
     }
+    gpu_multicast_binding_destroy(shards->multicast, held);
+    shards->multicast = NULL;
 }
 
 static void shards_refresh_free(const struct gpu_team *team)

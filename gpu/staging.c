@@ -2,17 +2,18 @@
 
 /* Pinned buffers: made when first needed, one driver call each, and kept for the next transfer. */
 
-/** Take a free buffer; or, when none is, the right to make one. @return NULL and false: all are
- * out. */
-static void *staging_take(struct gpu *gpu, bool *ret_make)
+/** Take a free buffer; or, when none is, the right to make one. @return NULL and false: @p limit
+ * are out. */
+static void *staging_take(struct gpu *gpu, uint32_t limit, bool *ret_make)
 {
     void *buffer = NULL;
     pthread_mutex_lock(&gpu->staging_lock);
-    if (gpu->staging_free_count > 0) {
+    bool may = gpu->staging_out < limit;
+    if (may && gpu->staging_free_count > 0) {
         buffer = gpu->staging_free[--gpu->staging_free_count];
     }
-    *ret_make = !buffer && gpu->staging_made_count + gpu->staging_growing < ST_STAGING_BUFFERS_MAX;
-    gpu->staging_growing += *ret_make;
+    *ret_make = may && !buffer;
+    gpu->staging_out += may;
     pthread_mutex_unlock(&gpu->staging_lock);
     return buffer;
 }
@@ -42,27 +43,39 @@ static void *staging_make(struct gpu *gpu)
     return buffer;
 }
 
-void *gpu_staging_acquire(struct gpu *gpu)
+static void *staging_acquire(struct gpu *gpu, uint32_t limit)
 {
     bool make = false;
-    void *buffer = staging_take(gpu, &make);
+    void *buffer = staging_take(gpu, limit, &make);
     if (!make) {
         return buffer;
     }
     buffer = staging_make(gpu);
     pthread_mutex_lock(&gpu->staging_lock);
-    gpu->staging_growing--;
     if (buffer) {
         gpu->staging_made[gpu->staging_made_count++] = buffer;
+    } else {
+        gpu->staging_out--;
     }
     pthread_mutex_unlock(&gpu->staging_lock);
     return buffer;
+}
+
+void *gpu_staging_acquire(struct gpu *gpu)
+{
+    return staging_acquire(gpu, ST_STAGING_BUFFERS_MAX);
+}
+
+void *gpu_staging_acquire_for_copy(struct gpu *gpu)
+{
+    return staging_acquire(gpu, GPU_STAGING_MAX);
 }
 
 void gpu_staging_release(struct gpu *gpu, void *buffer)
 {
     pthread_mutex_lock(&gpu->staging_lock);
     gpu->staging_free[gpu->staging_free_count++] = buffer;
+    gpu->staging_out--;
     pthread_mutex_unlock(&gpu->staging_lock);
 }
 

@@ -1,11 +1,7 @@
 #include "gpu/team.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <stdlib.h>
-#include <time.h>
-
-#include "base/clock.h"
 
 /* ---------------------------------------------------------------- creation */
 
@@ -52,6 +48,14 @@ static void team_judge_peers(struct gpu_team *team)
     }
 }
 
+static void team_judge_kernels(struct gpu_team *team)
+{
+    team->kernels = true;
+    for (uint32_t i = 0; i < team->lane_count; i++) {
+        team->kernels &= team->lanes[i].device->kernels;
+    }
+}
+
 static enum st_status lane_open(struct gpu_lane *lane, struct st_error *err)
 {
     const struct gpu_driver *driver = lane->device->gpu->driver;
@@ -88,6 +92,7 @@ static enum st_status team_build(struct gpu_team *team, const uint32_t *devices,
         return status;
     }
     team_judge_peers(team);
+    team_judge_kernels(team);
     team->multicast_reason = gpu_multicast_judge(team);
     return gpu_devices_usable(team->gpu, team->device_mask, err);
 }
@@ -123,31 +128,14 @@ enum gpu_multicast_reason gpu_team_multicast_reason(const struct gpu_team *team)
 /* ---------------------------------------------------------------- the end */
 
 /** Wait until no job is left; the last moments of one come after its completion. */
-static bool team_wait_jobs(struct gpu_team *team, uint64_t deadline_ns)
+static void team_wait_jobs(struct gpu_team *team)
 {
     struct gpu *gpu = team->gpu;
-    const struct timespec until = {.tv_sec = (time_t)(deadline_ns / ST_NS_PER_SECOND),
-                                   .tv_nsec = (long)(deadline_ns % ST_NS_PER_SECOND)};
-    int failure = 0;
     pthread_mutex_lock(&gpu->jobs_lock);
-    while (team->jobs > 0 && failure != ETIMEDOUT) {
-        failure = deadline_ns == ST_DEADLINE_NEVER
-                      ? pthread_cond_wait(&gpu->jobs_ended, &gpu->jobs_lock)
-                      : pthread_cond_clockwait(&gpu->jobs_ended, &gpu->jobs_lock, CLOCK_MONOTONIC,
-                                               &until);
+    while (team->jobs > 0) {
+        pthread_cond_wait(&gpu->jobs_ended, &gpu->jobs_lock);
     }
-    bool idle = team->jobs == 0;
     pthread_mutex_unlock(&gpu->jobs_lock);
-    return idle;
-}
-
-enum st_status gpu_team_quiesce(struct gpu_team *team, uint64_t deadline_ns, struct st_error *err)
-{
-    if (!team_wait_jobs(team, deadline_ns)) {
-        return st_fail(err, ST_REASON_OPERATION_DEADLINE, NULL,
-                       "the group's work has not ended in time");
-    }
-    return ST_OK;
 }
 
 void gpu_team_destroy(struct gpu_team *team)
@@ -155,7 +143,7 @@ void gpu_team_destroy(struct gpu_team *team)
     if (!team) {
         return;
     }
-    team_wait_jobs(team, ST_DEADLINE_NEVER);
+    team_wait_jobs(team);
     assert(!team->chunks);
     const struct gpu_driver *driver = team->gpu->driver;
     for (uint32_t i = 0; i < team->lane_count; i++) {

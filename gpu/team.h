@@ -29,6 +29,7 @@ struct gpu_team {
     uint32_t lane_of_rank[ST_NODE_RANKS_MAX];  /**< [world_size] */
     uint32_t ranks_of_lane[ST_NODE_RANKS_MAX]; /**< [lane_count] how many. */
     uint64_t device_mask;
+    bool kernels;        /**< Every device has them. */
     bool peer_access;    /**< Every device reaches every other's memory. */
     uint32_t no_peer[2]; /**< Else: the first pair that does not. */
     enum gpu_multicast_reason multicast_reason;

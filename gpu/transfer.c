@@ -51,7 +51,9 @@ static enum st_status transfer_queue(struct gpu_job *job, struct gpu_team *team,
         return status;
     }
     bool permuted = spec->logical && !st_shape_is_row_major(&spec->shape, &spec->strides);
-    return permuted ? transfer_permute(lane, spec, err) : transfer_copy(job, lane, spec, err);
+    status = permuted ? transfer_permute(lane, spec, err) : transfer_copy(job, lane, spec, err);
+    job->touched = status == ST_OK;
+    return status;
 }
 
 void gpu_transfer_run(struct gpu_team *team, const struct gpu_transfer_spec *spec,

@@ -1,6 +1,7 @@
 #include "server/verb.h"
 
-/** A barrier writes what every operation of the group reads: its place in the order is all there is to it. */
+/** A barrier writes what every operation of the group reads: its place in the order is all there is
+ * to it. */
 
 static enum st_status barrier_begin(struct server_operation *operation, struct st_error *err)
 {

@@ -8,8 +8,8 @@
 #include "server/staging.h"
 
 /**
- * Checksums: a worker of the host pool reads the shards through staging buffers, the next piece on its
- * way while one is digested.
+ * Checksums: a worker of the host pool reads the shards through staging buffers, the next piece on
+ * its way while one is digested.
  */
 
 #define CHECKSUM_SLOTS 2
@@ -309,8 +309,7 @@ enum st_status server_checksum(struct server *server, const struct server_caller
 {
     struct server_operation *operation = NULL;
     server_lock(server);
-    enum st_status status =
-        checksum_accept(server, caller, tensor, algorithm, &operation, err);
+    enum st_status status = checksum_accept(server, caller, tensor, algorithm, &operation, err);
     server_unlock(server);
     return server_verb_start(operation, status, ret_operation);
 }

@@ -31,7 +31,8 @@ struct collective_operation {
     /* With scratch: */
     uint64_t scratch_bytes;
     bool scratch_kept; /**< spec.scratch is the group's. */
-    uint32_t scratch_pending; /**< Under the lock: the job and the run; then the scratch goes back. */
+    uint32_t
+        scratch_pending; /**< Under the lock: the job and the run; then the scratch goes back. */
     struct server_work scratch_work;
     struct server_after scratch_finish;
     enum st_status status;  /**< Of the run, told when the scratch is back. */
@@ -54,8 +55,7 @@ static uint64_t collective_side_mask(enum gpu_side side, uint32_t root, const st
 static enum st_status collective_begin(struct server_operation *operation, struct st_error *err)
 {
     struct collective_operation *collective = collective_of(operation);
-    enum st_status status =
-        tensor_contents_check(collective->input, collective->reads, NULL, err);
+    enum st_status status = tensor_contents_check(collective->input, collective->reads, NULL, err);
     return status == ST_OK ? server_write_begin(&collective->write, err) : status;
 }
 
@@ -84,9 +84,9 @@ void server_scratch_destroy(struct server_scratch *scratch)
 
 static struct collective_operation *collective_of_work(struct server_work *work)
 {
-    return (struct collective_operation *)(void *)((char *)work -
-                                                   offsetof(struct collective_operation,
-                                                            scratch_work));
+    return (
+        struct collective_operation *)(void *)((char *)work -
+                                               offsetof(struct collective_operation, scratch_work));
 }
 
 /** No lock: the operation ends now that nothing of it is left. */
@@ -165,15 +165,13 @@ static enum st_status collective_make_scratch(struct collective_operation *colle
     if (kept) {
         gpu_memory_destroy(kept->memory);
         *kept = (struct server_scratch){.busy = true};
-        server_work_progress(collective->base.server, &collective->scratch_work);
     }
     const struct gpu_memory_spec spec = {
         .size_bytes = collective->scratch_bytes,
         .type = GPU_MEMORY_SYMMETRIC,
         .multicast = GPU_MULTICAST_DISABLED,
     };
-    enum st_status status =
-        gpu_memory_create(group->team, &spec, &collective->spec.scratch, err);
+    enum st_status status = gpu_memory_create(group->team, &spec, &collective->spec.scratch, err);
     if (status == ST_OK && kept) {
         kept->memory = collective->spec.scratch;
         kept->size_bytes = collective->scratch_bytes;
@@ -329,8 +327,8 @@ static enum st_status collective_check_shapes(const struct server_collective_req
     const struct server_side in = {input->dtype, input->shape, input->strides};
     const struct server_side out = {output->dtype, output->shape, output->strides};
     enum st_status status =
-        server_shapes_check(request->collective, world_size, &in, plan->shape.in_place ? NULL : &out,
-                            &plan->shape.slice_count, err);
+        server_shapes_check(request->collective, world_size, &in,
+                            plan->shape.in_place ? NULL : &out, &plan->shape.slice_count, err);
     if (status == ST_OK) {
         plan->large_bytes = gpu_collective_large_count(request->collective, &plan->shape) *
                             st_dtype_info(input->dtype)->size_bytes;

@@ -87,37 +87,12 @@ static void group_set_state(struct group *group, enum server_state state)
     }
 }
 
-static bool group_shares_device(const struct group *group)
-{
-    uint64_t seen = 0;
-    for (uint32_t rank = 0; rank < group->world_size; rank++) {
-        uint64_t device = UINT64_C(1) << group->devices[rank];
-        if (seen & device) {
-            return true;
-        }
-        seen |= device;
-    }
-    return false;
-}
-_Static_assert(ST_DEVICES_MAX <= 64, "devices are a mask of 64 bits");
-
 enum gpu_multicast_reason group_multicast_reason(const struct group *group)
 {
-    struct gpu *gpu = group->server->gpu;
     struct gpu_capabilities capabilities;
-    if (group->world_size == 1) {
-        return GPU_MULTICAST_SINGLE_RANK;
-    }
-    if (group_shares_device(group)) {
-        return GPU_MULTICAST_SHARED_DEVICE;
-    }
-    for (uint32_t rank = 0; rank < group->world_size; rank++) {
-        if (!gpu_device_info(gpu, group->devices[rank])->multicast) {
-            return GPU_MULTICAST_NOT_SUPPORTED_BY_DEVICE;
-        }
-    }
-    gpu_capabilities(gpu, &capabilities);
-    return capabilities.multicast_reason;
+    gpu_capabilities(group->server->gpu, &capabilities);
+    return group->multicast_reason != GPU_MULTICAST_NONE ? group->multicast_reason
+                                                         : capabilities.multicast_reason;
 }
 
 enum st_status group_check_ready(const struct group *group, const char *field, struct st_error *err)
@@ -269,6 +244,7 @@ static void group_create_end(struct server_operation *operation, enum st_status 
 {
     struct group_operation *create = group_operation_of(operation);
     if (status == ST_OK) {
+        create->target->multicast_reason = gpu_team_multicast_reason(create->target->team);
         group_set_state(create->target, SERVER_STATE_READY);
         group_operation_report(create, create->target->id);
     } else {
@@ -426,12 +402,10 @@ enum st_status server_group_create(struct server *server, const struct server_ca
 static void group_delete_run(struct server_operation *operation)
 {
     struct group *group = group_operation_of(operation)->target;
-    struct server *server = operation->server;
     /* The claim is on everything, so the list stands still. */
     for (struct tensor *tensor = group->tensors; tensor; tensor = tensor->next) {
         gpu_memory_destroy(tensor->memory);
         tensor->memory = NULL;
-        server_work_progress(server, &operation->work);
     }
     server_scratch_destroy(group->scratch);
     group->scratch = NULL;

@@ -59,17 +59,19 @@ struct server_work {
     bool late;  /**< overran was called. */
     bool extra; /**< The pool has a thread more while it runs. */
     bool active;
+    uint64_t degraded; /**< Devices that server_work_degrade() marked because of it. */
     /* The rest belongs to workers.c. */
     enum server_pool pool;
     struct group *group; /**< Memory work: whose list it is on. */
-    uint64_t started_ns;
+    _Atomic uint64_t started_ns; /**< When the driver call that it is in can have begun. */
     struct server_work *next, *previous;
 };
 
 /** Queue a job. Under the lock. Never fails. */
 void server_work_submit(struct server *server, enum server_pool pool, struct server_work *work);
-/** From inside run, between two driver calls: the limit counts anew. No lock. */
-void server_work_progress(struct server *server, struct server_work *work);
+/** From overran of a job that runs: the devices of a group are degraded until it returns. Under the
+ * lock. */
+void server_work_degrade(struct server_work *work, const struct group *group);
 /**
  * Queue a job of SERVER_POOL_MEMORY behind those of the same group, so that a group holds one
  * thread at most. Under the lock. The group must stay until done.
@@ -120,6 +122,7 @@ struct group {
     struct server_scratch *scratch; /**< NULL until collective.c needs it. */
     /* Jobs of SERVER_POOL_MEMORY, one at a time. */
     struct server_work *memory_first, *memory_last, *memory_running;
+    enum gpu_multicast_reason multicast_reason; /**< The team's own; NONE until it is there. */
     bool stuck;                    /**< A driver call of its memory overran and has not returned. */
     struct server_group *snapshot; /**< The newest; stale: rebuilt when asked for. */
     bool stale;
@@ -271,12 +274,13 @@ struct server_operation {
     const struct server_operation_class *class;
     struct server *server;
     struct group *group; /**< Whose queue counts it; valid until it is over. */
-    char group_id[ST_ID_MAX + 1];
-    uint64_t number; /**< The id, as a number. */
+    uint64_t number;     /**< The id, as a number. */
     char id[32];
-    char target[ST_ID_MAX + 16];
-    char owner[ST_ID_MAX + 1];
-    char request_id[65];
+    /* Ten thousand of these are kept, so their texts are as long as they are: two allocations. */
+    const char *target_kind; /**< Static. */
+    char *target_id;         /**< NULL: the collection. */
+    char *texts;             /**< The next three, one after the other. */
+    const char *group_id, *owner, *request_id;
     uint64_t deadline_ns;
 
     /* Set before accept by the verb: */
@@ -313,7 +317,8 @@ struct server_operation {
     struct server_operation *next, *previous; /**< In order of creation. */
     struct server_operation *next_in_bucket;
     struct server_operation *next_kept;
-    struct server_operation_view *view; /**< Of the ended operation. */
+    struct server_operation_view *view; /**< Of the ended operation, if asked for more than once. */
+    bool shown;                         /**< It was asked for after its end. */
     uint32_t claims_capacity;
     struct order_claim claims[SERVER_OPERATION_CLAIMS];
 };

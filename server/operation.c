@@ -4,6 +4,7 @@
 #include <string.h>
 
 #define RETRY_AFTER_QUEUE_MS 1000
+#define OPERATION_REQUEST_ID_MAX (sizeof(((struct server_operation_view *)0)->request_id) - 1)
 
 static struct server_operation *operation_of_work(struct server_work *work)
 {
@@ -21,16 +22,41 @@ static void operation_granted(struct server_holder *holder);
 static void operation_work_run(struct server_work *work);
 static void operation_work_done(struct server_work *work);
 
-void server_operation_set_target(struct server_operation *operation, const char *kind,
-                                 const char *id)
+bool server_operation_set_target(struct server_operation *operation, const char *id)
 {
-    size_t length = strlen(kind);
-    server_copy_text(operation->target, sizeof(operation->target), kind);
-    if (id) {
-        operation->target[length] = '/';
-        server_copy_text(operation->target + length + 1, sizeof(operation->target) - length - 1,
-                         id);
+    free(operation->target_id);
+    operation->target_id = strdup(id);
+    return operation->target_id != NULL;
+}
+
+/** Copy @p text to *at and move on behind it. @return the copy. */
+static const char *text_put(char **at, const char *text, size_t length)
+{
+    char *copy = *at;
+    memcpy(copy, text, length);
+    copy[length] = '\0';
+    *at += length + 1;
+    return copy;
+}
+
+/** @return false: memory is out. */
+static bool operation_write_texts(struct server_operation *operation,
+                                  const struct server_operation_spec *spec)
+{
+    const char *request_id = spec->caller->request_id ? spec->caller->request_id : "";
+    size_t group_length = strlen(spec->group->id);
+    size_t owner_length = strnlen(spec->caller->principal, ST_ID_MAX);
+    size_t request_length = strnlen(request_id, OPERATION_REQUEST_ID_MAX);
+    char *at = malloc(group_length + owner_length + request_length + 3);
+    operation->texts = at;
+    operation->target_kind = spec->target_kind;
+    if (!at) {
+        return false;
     }
+    operation->group_id = text_put(&at, spec->group->id, group_length);
+    operation->owner = text_put(&at, spec->caller->principal, owner_length);
+    operation->request_id = text_put(&at, request_id, request_length);
+    return !spec->target_id || server_operation_set_target(operation, spec->target_id);
 }
 
 struct server_operation *server_operation_create(struct server *server,
@@ -44,11 +70,6 @@ struct server_operation *server_operation_create(struct server *server,
     operation->class = spec->class;
     operation->server = server;
     operation->group = spec->group;
-    server_copy_text(operation->group_id, sizeof(operation->group_id), spec->group->id);
-    server_operation_set_target(operation, spec->target_kind, spec->target_id);
-    server_copy_text(operation->owner, sizeof(operation->owner), spec->caller->principal);
-    server_copy_text(operation->request_id, sizeof(operation->request_id),
-                     spec->caller->request_id);
     operation->deadline_ns = spec->caller->deadline_ns;
     operation->holder.server = server;
     operation->holder.granted = operation_granted;
@@ -57,6 +78,10 @@ struct server_operation *server_operation_create(struct server *server,
     operation->work.run = operation_work_run;
     operation->work.done = operation_work_done;
     operation->work.overran = server_operation_overran;
+    if (!operation_write_texts(operation, spec)) {
+        server_operation_release(operation);
+        return NULL;
+    }
     return operation;
 }
 
@@ -72,6 +97,8 @@ static void operation_free(struct server_operation *operation)
     free(operation->result.checksums);
     free(operation->result.resources);
     free(operation->error);
+    free(operation->target_id);
+    free(operation->texts);
     free(operation);
 }
 
@@ -427,12 +454,9 @@ void server_operation_start(struct server_operation *operation)
 void server_operation_overran(struct server_work *work)
 {
     struct server_operation *operation = operation_of_work(work);
-    struct server *server = operation->server;
     struct group *group = operation->group;
     if (work->active) { /* its own call hangs; the others only wait behind it */
-        for (uint32_t rank = 0; rank < group->world_size; rank++) {
-            gpu_device_mark_degraded(server->gpu, group->devices[rank]);
-        }
+        server_work_degrade(work, group);
     }
     if (server_operation_ended(operation) || operation->settled) {
         return;

@@ -17,9 +17,8 @@ void server_records_done(struct server *server);
 
 /** Drop a reference; if it is the last one, it is freed once the lock is off. */
 void server_operation_drop(struct server_operation *operation);
-/** Another target than the spec's, before accept. @param id NULL: the collection. */
-void server_operation_set_target(struct server_operation *operation, const char *kind,
-                                 const char *id);
+/** The target's id, where the spec did not have it, before accept. False: memory is out. */
+bool server_operation_set_target(struct server_operation *operation, const char *id);
 bool server_operation_ended(const struct server_operation *operation);
 /** Cancel, or fail by deadline, what has not ended. */
 void server_operation_stop(struct server_operation *operation, bool by_deadline);

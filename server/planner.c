@@ -14,8 +14,9 @@ enum planner_kind {
 };
 
 /**
- * The planner's preferences: the first row whose kind and sizes match and whose algorithm fits without
- * scratch is taken. Behind the last row any that fits will do, in the order of gpu_algorithms[].
+ * The planner's preferences: the first row whose kind and sizes match and whose algorithm fits
+ * without scratch is taken. Behind the last row any that fits will do, in the order of
+ * gpu_algorithms[].
  */
 struct planner_row {
     const char *algorithm;
@@ -28,12 +29,12 @@ struct planner_row {
 };
 
 /**
- * copy_engine and two_shot: measured 2026-12-01 on 2 cores of an AMD EPYC (32 MiB of last-level cache),
- * software driver, 4 ranks on 4 devices, float32, medians of three interleaved runs. all_to_all, gather
- * and scatter: equal at 16 KiB, copies 1.3 to 2 times as fast from 64 KiB to 1 MiB and 1.1 to 1.3 times
- * at 64 MiB. broadcast and all_gather: within a quarter below 1 MiB, two_shot 1.5 to 3 times as fast from
- * 8 MiB on. one_shot was never the fastest by more than the noise. nvls: not measured, see gpu.h; below
- * some size a switch saves nothing over plain loads.
+ * copy_engine and two_shot: measured 2026-12-01 on 2 cores of an AMD EPYC (32 MiB of last-level
+ * cache), software driver, 4 ranks on 4 devices, float32, medians of three interleaved runs.
+ * all_to_all, gather and scatter: equal at 16 KiB, copies 1.3 to 2 times as fast from 64 KiB to 1
+ * MiB and 1.1 to 1.3 times at 64 MiB. broadcast and all_gather: within a quarter below 1 MiB,
+ * two_shot 1.5 to 3 times as fast from 8 MiB on. one_shot was never the fastest by more than the
+ * noise. nvls: not measured, see gpu.h; below some size a switch saves nothing over plain loads.
  */
 static const struct planner_row planner_rows[] = {
     {"nvls", PLANNER_ANY, 256 * ST_KIB, 2, true, "the switch reduces what each device asks for, %s",
@@ -89,6 +90,7 @@ enum server_support server_plan_support(const struct gpu_algorithm *algorithm, e
         .large_bytes = bytes,
         .device_count = 4,
         .peer_access = true,
+        .kernels = true,
         .multicast_input = true,
         .multicast_output = true,
         .nvls_allowed = true,
@@ -123,7 +125,8 @@ static const char *planner_format_bytes(uint64_t bytes, char buffer[static 32])
 /** "everything", "a half", "1/5". @return static text or @p buffer. */
 static const char *planner_format_share(uint32_t devices, char buffer[static 16])
 {
-    static const char *const names[] = {"everything", "everything", "a half", "a third", "a quarter"};
+    static const char *const names[] = {"everything", "everything", "a half", "a third",
+                                        "a quarter"};
     if (devices < sizeof(names) / sizeof(names[0])) {
         return names[devices];
     }
@@ -148,7 +151,8 @@ static void planner_explain_row(const struct gpu_plan_input *input, const struct
         return;
     }
     if (input->device_count == 1) { /* rows of several devices do not match */
-        snprintf(buffer, SERVER_PLAN_REASON_BYTES, "fused in one launch that reads each input once");
+        snprintf(buffer, SERVER_PLAN_REASON_BYTES,
+                 "fused in one launch that reads each input once");
         return;
     }
     char share[16];
@@ -165,14 +169,15 @@ static void planner_explain(const struct gpu_plan_input *input, const char *why,
     snprintf(plan->reason, sizeof(plan->reason), "%s over %u device%s%s: %s",
              planner_format_bytes(input->large_bytes, bytes), input->device_count,
              input->device_count == 1 ? "" : "s",
-             input->device_count == 1  ? ""
-             : input->peer_access      ? " with peer access"
-                                       : " without peer access",
+             input->device_count == 1 ? ""
+             : input->peer_access     ? " with peer access"
+                                      : " without peer access",
              why);
 }
 
-static void planner_choose(const struct gpu_plan_input *input, const struct gpu_algorithm *algorithm,
-                           const char *why, struct server_plan *ret_plan)
+static void planner_choose(const struct gpu_plan_input *input,
+                           const struct gpu_algorithm *algorithm, const char *why,
+                           struct server_plan *ret_plan)
 {
     ret_plan->algorithm = algorithm;
     ret_plan->deterministic = algorithm->deterministic || !planner_order_matters(input);
@@ -269,6 +274,12 @@ enum st_status server_plan(const struct gpu_plan_input *input,
     if (input->collective->reduces && !st_reduce_op_supports(input->op, input->dtype)) {
         return st_fail(err, ST_REASON_UNSUPPORTED_OP, "op", "%s is not defined for %s",
                        st_reduce_op_info(input->op)->name, st_dtype_info(input->dtype)->name);
+    }
+    if (input->collective->reduces && !input->kernels) {
+        return st_fail(err, ST_REASON_NO_KERNELS, NULL,
+                       "%s needs kernels, and the driver of a device of the group loads none of "
+                       "this build: a newer driver is needed (see driver_version of the node)",
+                       input->collective->name);
     }
     if (request->algorithm) {
         enum st_status status = planner_check_named(input, request, err);

@@ -208,7 +208,8 @@ static struct server_operation_view *view_build(struct server_operation *operati
     view->start_time_ns = operation->start_time_ns;
     view->end_time_ns = operation->end_time_ns;
     server_copy_text(view->id, sizeof(view->id), operation->id);
-    server_copy_text(view->target, sizeof(view->target), operation->target);
+    snprintf(view->target, sizeof(view->target), "%s%s%s", operation->target_kind,
+             operation->target_id ? "/" : "", operation->target_id ? operation->target_id : "");
     server_copy_text(view->owner, sizeof(view->owner), operation->owner);
     server_copy_text(view->request_id, sizeof(view->request_id), operation->request_id);
     server_copy_text(view->reason, sizeof(view->reason), operation->reason);
@@ -226,13 +227,15 @@ struct server_operation_view *server_operation_render(struct server_operation *o
     struct server_operation_view *view = operation->view;
     if (!view) {
         view = view_build(operation);
-        if (view && server_operation_ended(operation)) {
-            operation->view = view;
+        /* Most are looked at once, by who waited: only then is it worth keeping. */
+        bool keeps = view && operation->shown;
+        operation->shown = server_operation_ended(operation);
+        if (!keeps) {
+            return view;
         }
+        operation->view = view;
     }
-    if (view && view == operation->view) {
-        atomic_fetch_add_explicit(&view->base.references, 1, memory_order_relaxed);
-    }
+    atomic_fetch_add_explicit(&view->base.references, 1, memory_order_relaxed);
     return view;
 }
 

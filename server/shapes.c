@@ -34,9 +34,9 @@ static enum st_status shapes_mismatch(const struct shapes_check *check, const ch
 {
     char text[200];
     enum st_status status =
-        st_fail(err, ST_REASON_SHAPE_MISMATCH, check->field, "%s over %lld ranks expects %s, not %s",
-                check->collective->name, (long long)check->world_size, expected,
-                st_shape_format(shape, text));
+        st_fail(err, ST_REASON_SHAPE_MISMATCH, check->field,
+                "%s over %lld ranks expects %s, not %s", check->collective->name,
+                (long long)check->world_size, expected, st_shape_format(shape, text));
     st_error_add_detail(err, "expected", "%s", expected);
     return status;
 }
@@ -66,7 +66,8 @@ static enum st_status shapes_check_equal(const struct shapes_check *check, struc
     const struct server_side *output = check->large;
     if (!st_shape_equal(&input->shape, &output->shape)) {
         char expected[200];
-        return shapes_mismatch(check, st_shape_format(&input->shape, expected), &output->shape, err);
+        return shapes_mismatch(check, st_shape_format(&input->shape, expected), &output->shape,
+                               err);
     }
     if (!st_strides_equal(&input->shape, &input->strides, &output->strides)) {
         return st_fail(err, ST_REASON_SHAPE_MISMATCH, check->field,

@@ -23,8 +23,8 @@ struct server_side {
  *
  * @param output          NULL: in place.
  * @param ret_slice_count elements of the smaller side (gpu_collective_shape.slice_count).
- * @retval ST_INVALID_ARGUMENT DTYPE_MISMATCH or SHAPE_MISMATCH; the field is "output", or "tensor" in
- *         place; detail "expected" where one shape would fit.
+ * @retval ST_INVALID_ARGUMENT DTYPE_MISMATCH or SHAPE_MISMATCH; the field is "output", or "tensor"
+ * in place; detail "expected" where one shape would fit.
  */
 ST_MUST_CHECK enum st_status server_shapes_check(const struct gpu_collective *collective,
                                                  uint32_t world_size,

@@ -131,7 +131,8 @@ void *transfer_acquire_buffer(struct server_transfer *transfer, bool must)
 
 /* ---------------------------------------------------------------- taking back */
 
-/** Take what lies idle from one transfer. @return whether it has bytes that could be flushed instead. */
+/** Take what lies idle from one transfer. @return whether it has bytes that could be flushed
+ * instead. */
 static bool reclaim_from(struct server_transfer *transfer, uint64_t now_ns, void **buffers,
                          uint32_t *count)
 {

@@ -4,9 +4,9 @@
 #include "server/internal.h"
 
 /**
- * The node's staging buffers among those who need them. There are fewer buffers than transfers may be
- * open, and a client may stop in the middle of its body: what an idle transfer holds is taken back when
- * somebody waits.
+ * The node's staging buffers among those who need them. There are fewer buffers than transfers may
+ * be open, and a client may stop in the middle of its body: what an idle transfer holds is taken
+ * back when somebody waits.
  */
 
 /** A buffer of ST_STAGING_BYTES, or NULL: all are out. No lock. */

@@ -35,7 +35,6 @@ static void tensors_release_memory(struct tensors_operation *create, uint32_t ma
     for (uint32_t i = made; i-- > 0;) {
         gpu_memory_destroy(create->tensors[i]->memory);
         create->tensors[i]->memory = NULL;
-        server_work_progress(create->base.server, &create->base.work);
     }
 }
 
@@ -54,7 +53,6 @@ static void tensor_create_run(struct server_operation *operation)
         } else if (create->batch) {
             registry_prefix_error(&err, "tensors", made);
         }
-        server_work_progress(operation->server, &operation->work);
     }
     if (status == ST_OK) {
         status = server_operation_settle(operation, &err);
@@ -318,8 +316,9 @@ static enum st_status create_accept(struct server *server, const struct create_c
     if (status != ST_OK) {
         return status;
     }
-    if (!call->batch) {
-        server_operation_set_target(&create->base, "tensors", create->tensors[0]->id);
+    if (!call->batch && !server_operation_set_target(&create->base, create->tensors[0]->id)) {
+        tensors_operation_remove(create);
+        return st_fail(err, ST_REASON_OUT_OF_MEMORY, NULL, "no memory for an operation");
     }
     return tensors_operation_accept(create, err);
 }

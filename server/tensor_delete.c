@@ -21,7 +21,6 @@ static void tensor_delete_run(struct server_operation *operation)
     for (uint32_t i = 0; i < delete->count; i++) {
         gpu_memory_destroy(delete->tensors[i]->memory);
         delete->tensors[i]->memory = NULL;
-        server_work_progress(operation->server, &operation->work);
     }
     server_operation_complete(operation, ST_OK, NULL);
 }

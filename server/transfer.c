@@ -135,8 +135,7 @@ static bool transfer_waits_for_caller(const struct server_transfer *transfer)
     if (transfer->upload) {
         return transfer->flying < TRANSFER_SLOTS && !transfer->lacking;
     }
-    return transfer->flying == 0 ||
-           transfer->slots[transfer->head].state == TRANSFER_SLOT_FULL;
+    return transfer->flying == 0 || transfer->slots[transfer->head].state == TRANSFER_SLOT_FULL;
 }
 
 static void transfer_timer_fire(void *arg);
@@ -227,8 +226,7 @@ static enum st_status transfer_begin(struct server_transfer *transfer, struct st
     if (status != ST_OK) {
         transfer_fail(transfer, err);
     } else if (transfer->phase == TRANSFER_PLACE) {
-        transfer->phase =
-            transfer->finish_requested ? TRANSFER_FINISHING : TRANSFER_MOVING;
+        transfer->phase = transfer->finish_requested ? TRANSFER_FINISHING : TRANSFER_MOVING;
     }
     pthread_mutex_unlock(&transfer->lock);
     return status;
@@ -262,8 +260,7 @@ static enum st_status transfer_check_range(struct transfer_draft *draft,
     uint64_t element_bytes = st_dtype_info(tensor->dtype)->size_bytes;
     draft->offset = request->has_range ? request->offset : 0;
     draft->bytes = request->has_range ? request->bytes : tensor->shard_bytes;
-    if (draft->offset > tensor->shard_bytes ||
-        draft->bytes > tensor->shard_bytes - draft->offset) {
+    if (draft->offset > tensor->shard_bytes || draft->bytes > tensor->shard_bytes - draft->offset) {
         return st_fail(err, ST_REASON_RANGE_OUT_OF_BOUNDS, "offset",
                        "%llu bytes from %llu on lie outside the shard of %llu bytes",
                        (unsigned long long)draft->bytes, (unsigned long long)draft->offset,
@@ -284,8 +281,9 @@ static enum st_status transfer_check(struct transfer_draft *draft, struct tensor
     enum st_status status =
         draft->upload ? server_accept_check(draft->server, draft->caller, err) : ST_OK;
     if (status == ST_OK) {
-        status = tensor_find(draft->server, draft->caller, request->tensor,
-                             draft->upload ? TENSOR_USE_WRITE : TENSOR_USE_READ, NULL, &tensor, err);
+        status =
+            tensor_find(draft->server, draft->caller, request->tensor,
+                        draft->upload ? TENSOR_USE_WRITE : TENSOR_USE_READ, NULL, &tensor, err);
     }
     if (status != ST_OK) {
         return status;
@@ -341,15 +339,15 @@ static struct server_transfer *transfer_create(const struct transfer_draft *draf
     return transfer;
 }
 
-/** Under the registry's lock: take the place. @return of transfer_begin(), if it was granted at once. */
+/** Under the registry's lock: take the place. @return of transfer_begin(), if it was granted at
+ * once. */
 static enum st_status transfer_enter(struct server_transfer *transfer, struct st_error *err)
 {
     struct tensor *tensor = transfer->tensor;
     transfer->claims[0] =
         (struct order_claim){.queue = &tensor->group->order, .shards = GROUP_TRANSFERS};
-    transfer->claims[1] = (struct order_claim){.queue = &tensor->order,
-                                               .shards = order_rank(transfer->rank),
-                                               .write = transfer->upload};
+    transfer->claims[1] = (struct order_claim){
+        .queue = &tensor->order, .shards = order_rank(transfer->rank), .write = transfer->upload};
     transfer->holder.order.claims = transfer->claims;
     transfer->holder.order.count = 2;
     transfer->holder.server = transfer->server;
@@ -361,7 +359,8 @@ static enum st_status transfer_enter(struct server_transfer *transfer, struct st
     return server_holder_enter(&transfer->holder) ? transfer_begin(transfer, err) : ST_OK;
 }
 
-/** Under the registry's lock. @param ret_transfer set also on failure when there is one to close. */
+/** Under the registry's lock. @param ret_transfer set also on failure when there is one to close.
+ */
 static enum st_status transfer_accept(struct transfer_draft *draft,
                                       struct server_transfer **ret_transfer,
                                       struct server_tensor **ret_tensor, struct st_error *err)
@@ -407,8 +406,8 @@ static enum st_status transfer_open(struct transfer_draft *draft, void (*notify)
         pthread_mutex_lock(&transfer->lock);
         bool started = transfer_start_timer(transfer, st_clock_now_ns() + TRANSFER_STALL_NS);
         pthread_mutex_unlock(&transfer->lock);
-        status = started ? ST_OK
-                         : st_fail(err, ST_REASON_OUT_OF_MEMORY, NULL, "no memory for a timer");
+        status =
+            started ? ST_OK : st_fail(err, ST_REASON_OUT_OF_MEMORY, NULL, "no memory for a timer");
     }
     if (status != ST_OK) {
         server_transfer_close(transfer);

@@ -4,12 +4,12 @@
 #include "server/internal.h"
 
 /**
- * A data body, between transfer.c (its place in the order, its end), transfer_data.c (its bytes) and
- * staging.c (who has the buffers).
+ * A data body, between transfer.c (its place in the order, its end), transfer_data.c (its bytes)
+ * and staging.c (who has the buffers).
  *
- * Each transfer has a lock of its own below the registry's: it may be taken under that one, never the
- * other way, and nobody holds two of them. The caller's thread copies bytes and launches; gpu/'s threads
- * bring completions, which only mark slots, settle and notify.
+ * Each transfer has a lock of its own below the registry's: it may be taken under that one, never
+ * the other way, and nobody holds two of them. The caller's thread copies bytes and launches;
+ * gpu/'s threads bring completions, which only mark slots, settle and notify.
  */
 
 enum transfer_phase {
@@ -76,11 +76,11 @@ struct server_transfer {
     struct st_error error; /**< FAILED. */
     struct transfer_slot slots[TRANSFER_SLOTS];
     uint32_t flying;
-    bool lacking; /**< Upload: no second buffer to be had before the first one lands. */
-    uint32_t head, tail;  /**< Download: the slot to be read, the slot to be launched next. */
-    uint64_t accepted;    /**< Upload: bytes taken from the caller. */
-    uint64_t asked;       /**< Download: bytes launched. */
-    uint64_t position;    /**< Download: bytes given to the caller. */
+    bool lacking;        /**< Upload: no second buffer to be had before the first one lands. */
+    uint32_t head, tail; /**< Download: the slot to be read, the slot to be launched next. */
+    uint64_t accepted;   /**< Upload: bytes taken from the caller. */
+    uint64_t asked;      /**< Download: bytes launched. */
+    uint64_t position;   /**< Download: bytes given to the caller. */
     uint64_t generation;
     uint64_t last_turn_ns; /**< When the caller did something, or it became the caller's turn. */
     struct st_timer timer;
@@ -97,7 +97,7 @@ void transfer_tell(struct server_transfer *transfer);
 /** Notify now unless it is closed. No lock. */
 void transfer_notify(struct server_transfer *transfer);
 void transfer_retain(struct server_transfer *transfer);
-void transfer_release(struct server_transfer *transfer); /**< Lock or not. */
+void transfer_release(struct server_transfer *transfer);         /**< Lock or not. */
 bool transfer_has_ended(const struct server_transfer *transfer); /**< Under the transfer's lock. */
 /** Look again in a while because it waits for a buffer. No lock. */
 void transfer_watch_staging(struct server_transfer *transfer);
@@ -111,8 +111,9 @@ void transfer_fetch(struct server_transfer *transfer);
 /** Release the buffers that neither the device nor the caller uses. Thread: not gpu/'s. No lock. */
 void transfer_release_buffers(struct server_transfer *transfer);
 /**
- * Take a buffer that lies idle away. A download that has not been read for a while forgets what it has
- * and reads it again later: its place keeps writers off. Under the transfer's lock. @return NULL: none.
+ * Take a buffer that lies idle away. A download that has not been read for a while forgets what it
+ * has and reads it again later: its place keeps writers off. Under the transfer's lock. @return
+ * NULL: none.
  */
 void *transfer_take_idle_buffer(struct server_transfer *transfer, uint64_t now_ns);
 
@@ -128,12 +129,14 @@ struct server_transfers {
     struct server *server;
 };
 
-/** Enter the list. Under the registry's lock. @retval ST_RESOURCE_EXHAUSTED TOO_MANY_TRANSFERS, OUT_OF_MEMORY. */
+/** Enter the list. Under the registry's lock. @retval ST_RESOURCE_EXHAUSTED TOO_MANY_TRANSFERS,
+ * OUT_OF_MEMORY. */
 ST_MUST_CHECK enum st_status transfers_add(struct server_transfer *transfer, struct st_error *err);
 void transfers_remove(struct server_transfer *transfer);
 /** Under the registry's lock. */
 void transfers_set_wants(struct server_transfer *transfer, bool wants);
-/** A buffer for a transfer; NULL: notify comes when there may be one. @param must false: it can go on without. */
+/** A buffer for a transfer; NULL: notify comes when there may be one. @param must false: it can go
+ * on without. */
 void *transfer_acquire_buffer(struct server_transfer *transfer, bool must);
 
 #endif

@@ -28,8 +28,8 @@ static void transfer_landed(void *arg, enum st_status status, const struct st_er
     if (status != ST_OK) {
         transfer_fail(transfer, err);
     }
-    bool over = transfer->flying == 0 && (transfer->phase == TRANSFER_FAILED ||
-                                          transfer->phase == TRANSFER_FINISHING);
+    bool over = transfer->flying == 0 &&
+                (transfer->phase == TRANSFER_FAILED || transfer->phase == TRANSFER_FINISHING);
     bool abandoned = transfer->abandoned;
     pthread_mutex_unlock(&transfer->lock);
     if (over || abandoned) {
@@ -131,8 +131,8 @@ void *transfer_take_idle_buffer(struct server_transfer *transfer, uint64_t now_n
     for (uint32_t i = 0; i < TRANSFER_SLOTS; i++) {
         held |= transfer->slots[i].held;
     }
-    bool idle = now_ns > transfer->last_turn_ns &&
-                now_ns - transfer->last_turn_ns >= TRANSFER_IDLE_NS;
+    bool idle =
+        now_ns > transfer->last_turn_ns && now_ns - transfer->last_turn_ns >= TRANSFER_IDLE_NS;
     if (!transfer->upload && transfer->flying == 0 && !held && idle && !transfer->settled) {
         transfer_forget(transfer);
     }
@@ -149,12 +149,12 @@ void *transfer_take_idle_buffer(struct server_transfer *transfer, uint64_t now_n
 
 /* ---------------------------------------------------------------- uploads */
 
-/** Whether a slot may fly now: full, the last one, or nothing else is on its way. Under the lock. */
+/** Whether a slot may fly now: full, the last one, or nothing else is on its way. Under the lock.
+ */
 static bool transfer_may_fly(const struct server_transfer *transfer,
                              const struct transfer_slot *slot)
 {
-    bool moving =
-        transfer->phase == TRANSFER_MOVING || transfer->phase == TRANSFER_FINISHING;
+    bool moving = transfer->phase == TRANSFER_MOVING || transfer->phase == TRANSFER_FINISHING;
     bool whole = !transfer->spec.logical || slot->bytes % transfer->spec.element_bytes == 0;
     return moving && slot->state == TRANSFER_SLOT_FILLING && !slot->held && slot->bytes > 0 &&
            whole &&
@@ -195,11 +195,11 @@ static struct transfer_slot *transfer_open_slot(struct server_transfer *transfer
     return open;
 }
 
-/** Under the lock: hold a slot with room, if it has a buffer. @param buffer for one that has none. */
+/** Under the lock: hold a slot with room, if it has a buffer. @param buffer for one that has none.
+ */
 static struct transfer_slot *transfer_hold_slot(struct server_transfer *transfer, void **buffer)
 {
-    bool takes =
-        transfer->phase == TRANSFER_MOVING && transfer->accepted < transfer->bytes;
+    bool takes = transfer->phase == TRANSFER_MOVING && transfer->accepted < transfer->bytes;
     struct transfer_slot *slot = takes ? transfer_open_slot(transfer) : NULL;
     if (!slot) {
         return NULL;
@@ -382,8 +382,7 @@ static struct transfer_slot *transfer_read_begin(struct server_transfer *transfe
 {
     pthread_mutex_lock(&transfer->lock);
     struct transfer_slot *slot = &transfer->slots[transfer->head];
-    bool ready =
-        transfer->phase == TRANSFER_MOVING && slot->state == TRANSFER_SLOT_FULL;
+    bool ready = transfer->phase == TRANSFER_MOVING && slot->state == TRANSFER_SLOT_FULL;
     slot->held = ready;
     pthread_mutex_unlock(&transfer->lock);
     return ready ? slot : NULL;

@@ -33,8 +33,8 @@ enum st_status server_verb_start(struct server_operation *operation, enum st_sta
 
 enum st_status server_write_begin(struct server_write *write, struct st_error *err)
 {
-    enum st_status status = tensor_generation_check(
-        write->tensor, tensor_shards_all(write->tensor), write->expected_generation, err);
+    enum st_status status = tensor_generation_check(write->tensor, tensor_shards_all(write->tensor),
+                                                    write->expected_generation, err);
     if (status == ST_OK) {
         tensor_contents_begin(write->tensor, write->shards);
     }

@@ -6,12 +6,10 @@
 /** What the verbs of tensors have in common. */
 
 /** A new operation on @p tensor. Under the lock. @retval ST_RESOURCE_EXHAUSTED OUT_OF_MEMORY. */
-ST_MUST_CHECK enum st_status server_verb_create(struct server *server,
-                                                const struct server_operation_class *class,
-                                                const struct server_caller *caller,
-                                                struct tensor *tensor,
-                                                struct server_operation **ret_operation,
-                                                struct st_error *err);
+ST_MUST_CHECK enum st_status
+server_verb_create(struct server *server, const struct server_operation_class *class,
+                   const struct server_caller *caller, struct tensor *tensor,
+                   struct server_operation **ret_operation, struct st_error *err);
 /**
  * The end of a verb, without the lock: start what was accepted, or let go of what was not.
  * @param operation NULL when none was made. @param status of accepting. @return @p status.

@@ -97,11 +97,31 @@ static void group_memory_next(struct server *server, struct group *group)
     }
 }
 
+void server_work_degrade(struct server_work *work, const struct group *group)
+{
+    for (uint32_t rank = 0; rank < group->world_size; rank++) {
+        uint64_t device = UINT64_C(1) << group->devices[rank];
+        if (!(work->degraded & device)) {
+            gpu_device_mark_degraded(group->server->gpu, group->devices[rank]);
+        }
+        work->degraded |= device;
+    }
+}
+
+/** The call that hung has returned after all. Under the lock. */
+static void work_recover(struct server *server, struct server_work *work)
+{
+    for (; work->degraded; work->degraded &= work->degraded - 1) {
+        gpu_device_clear_degraded(server->gpu, (uint32_t)__builtin_ctzll(work->degraded));
+    }
+}
+
 /** Under the lock. */
 static void work_returned(struct server_pool_state *pool, struct server_work *work)
 {
     struct server *server = pool->server;
     pool_remove_active(pool, work);
+    work_recover(server, work);
     if (work->extra) {
         work->extra = false;
         pool->limit--;
@@ -116,6 +136,13 @@ static void work_returned(struct server_pool_state *pool, struct server_work *wo
     pthread_cond_broadcast(&server->idle);
 }
 
+/** A driver call has returned: the limit counts anew. */
+static void work_progress(void *arg)
+{
+    struct server_work *work = arg;
+    atomic_store_explicit(&work->started_ns, st_clock_now_ns(), memory_order_relaxed);
+}
+
 /** Take jobs until there is none. Thread: one of the pool's. */
 static void pool_drain(void *arg)
 {
@@ -128,12 +155,14 @@ static void pool_drain(void *arg)
         if (!work) {
             break;
         }
-        work->started_ns = st_clock_now_ns();
+        work_progress(work);
         if (watched && !server->watching) {
             watchdog_start(server);
         }
         server_unlock(server);
+        gpu_thread_progress(watched ? work_progress : NULL, work);
         work->run(work);
+        gpu_thread_progress(NULL, NULL);
         server_lock(server);
         work_returned(pool, work);
     }
@@ -197,13 +226,6 @@ void group_memory_submit(struct group *group, struct server_work *work)
     }
 }
 
-void server_work_progress(struct server *server, struct server_work *work)
-{
-    server_lock(server);
-    work->started_ns = st_clock_now_ns();
-    server_unlock(server);
-}
-
 /**
  * A job overran: another thread takes its place, its owner and those that wait behind it are told.
  * Under the lock.
@@ -233,7 +255,8 @@ static bool pool_watch(struct server *server, struct server_pool_state *pool, ui
         if (work->extra) {
             continue;
         }
-        if (now_ns > work->started_ns && now_ns - work->started_ns >= server->driver_call_ns) {
+        uint64_t started_ns = atomic_load_explicit(&work->started_ns, memory_order_relaxed);
+        if (now_ns > started_ns && now_ns - started_ns >= server->driver_call_ns) {
             work_overran(pool, work);
         } else {
             busy = true;

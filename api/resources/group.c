@@ -347,12 +347,31 @@ static const struct api_field group_delete_query[] = {
     {0},
 };
 
+static enum st_status group_if_match(struct api_request *request, struct st_error *err)
+{
+    struct server_group *group;
+    if (!api_request_header(request, "If-Match")) {
+        return ST_OK;
+    }
+    enum st_status status = server_group_get(request->server, request->ids[0], &group, err);
+    if (status != ST_OK) {
+        return status;
+    }
+    char etag[API_ETAG_BYTES];
+    status = api_if_match(request, api_view_etag(group->version, group->uid, etag), err);
+    server_snapshot_release(&group->base);
+    return status;
+}
+
 static enum st_status group_delete(struct api_request *request, struct st_error *err)
 {
     const struct group_delete_query *query = request->query;
     struct server_operation *operation;
-    enum st_status status = server_group_delete(request->server, &request->caller, request->ids[0],
-                                                query->force, &operation, err);
+    enum st_status status = group_if_match(request, err);
+    if (status == ST_OK) {
+        status = server_group_delete(request->server, &request->caller, request->ids[0],
+                                     query->force, &operation, err);
+    }
     return status == ST_OK
                ? api_request_wait_operation(request, operation, api_outcome_deleted, err)
                : status;

@@ -36,6 +36,18 @@ enum st_status api_tensor_reply(struct api_request *request, unsigned code,
     return api_snapshot_reply(request, code, &tensor->base, err);
 }
 
+enum st_status api_if_match(struct api_request *request, const char *etag, struct st_error *err)
+{
+    const char *header = api_request_header(request, "If-Match");
+    bool match = true;
+    enum st_status status = header ? api_etag_match("If-Match", header, etag, &match, err) : ST_OK;
+    if (status == ST_OK && !match) {
+        status = st_fail(err, ST_REASON_ETAG_MISMATCH, "If-Match", "the etag is %s", etag);
+        err->http_code = 412;
+    }
+    return status;
+}
+
 /** The operation itself as the reply; its reference goes over. */
 static enum st_status outcome_reply(struct api_request *request, unsigned code,
                                     struct server_operation_view **view, struct st_error *err)

@@ -37,6 +37,13 @@ enum st_status api_group_reply(struct api_request *request, unsigned code,
 enum st_status api_tensor_reply(struct api_request *request, unsigned code,
                                 struct server_tensor *tensor, struct st_error *err);
 
+/**
+ * Go on only if the request's If-Match header, when there is one, names @p etag.
+ * @retval ST_FAILED_PRECONDITION ETAG_MISMATCH, answered with 412.
+ */
+ST_MUST_CHECK enum st_status api_if_match(struct api_request *request, const char *etag,
+                                          struct st_error *err);
+
 /** Whether a view shows an operation that has ended. */
 bool api_operation_has_ended(const struct server_operation_view *view);
 

@@ -26,15 +26,17 @@ static enum st_status tensor_get(struct api_request *request, struct st_error *e
     return status == ST_OK ? api_tensor_reply(request, 200, tensor, err) : status;
 }
 
-/** The version that If-Match names: 0 without the header. A tag that is not the current one fails
- * here; a change in between is seen by the server, which compares again. */
-static enum st_status if_match_version(struct api_request *request, uint64_t *ret_version,
-                                       struct st_error *err)
+/**
+ * Check If-Match. A tag that is not the current one fails here; a change in between is seen by the
+ * server where it is given the version.
+ * @param ret_version 0 without the header.
+ */
+static enum st_status tensor_if_match(struct api_request *request, uint64_t *ret_version,
+                                      struct st_error *err)
 {
-    const char *header = api_request_header(request, "If-Match");
     struct server_tensor *tensor;
     *ret_version = 0;
-    if (!header) {
+    if (!api_request_header(request, "If-Match")) {
         return ST_OK;
     }
     enum st_status status = server_tensor_get(request->server, request->ids[0], &tensor, err);
@@ -42,14 +44,9 @@ static enum st_status if_match_version(struct api_request *request, uint64_t *re
         return status;
     }
     char etag[API_ETAG_BYTES];
-    bool match = false;
-    api_view_etag(tensor->version, tensor->uid, etag);
-    status = api_etag_match("If-Match", header, etag, &match, err);
+    status = api_if_match(request, api_view_etag(tensor->version, tensor->uid, etag), err);
     *ret_version = tensor->version;
     server_snapshot_release(&tensor->base);
-    if (status == ST_OK && !match) {
-        status = st_fail(err, ST_REASON_ETAG_MISMATCH, "If-Match", "the etag is %s", etag);
-    }
     return status;
 }
 
@@ -70,7 +67,7 @@ static enum st_status tensor_patch(struct api_request *request, struct st_error 
                    .write = body->access.write.items},
     };
     struct server_tensor *tensor;
-    enum st_status status = if_match_version(request, &patch.if_version, err);
+    enum st_status status = tensor_if_match(request, &patch.if_version, err);
     if (status == ST_OK) {
         status = server_tensor_patch(request->server, &request->caller, request->ids[0], &patch,
                                      &tensor, err);
@@ -99,8 +96,12 @@ static enum st_status tensor_delete(struct api_request *request, struct st_error
 {
     const struct force_query *query = request->query;
     struct server_operation *operation;
-    enum st_status status = server_tensor_delete(request->server, &request->caller, request->ids[0],
-                                                 query->force, &operation, err);
+    uint64_t version;
+    enum st_status status = tensor_if_match(request, &version, err);
+    if (status == ST_OK) {
+        status = server_tensor_delete(request->server, &request->caller, request->ids[0],
+                                      query->force, &operation, err);
+    }
     return status == ST_OK
                ? api_request_wait_operation(request, operation, api_outcome_deleted, err)
                : status;

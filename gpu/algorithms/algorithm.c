@@ -17,8 +17,12 @@ bool gpu_algorithm_is_small(const struct gpu_plan_input *plan)
            traffic < plan->small_traffic_bytes;
 }
 
-bool gpu_algorithm_reaches(const struct gpu_plan_input *plan, const char **ret_why)
+bool gpu_algorithm_launches(const struct gpu_plan_input *plan, const char **ret_why)
 {
+    if (!plan->kernels) {
+        *ret_why = "the driver of a device loads none of the kernels of this build";
+        return false;
+    }
     bool reaches = plan->peer_access || plan->device_count == 1;
     if (!reaches) {
         *ret_why = "a device does not reach another's memory";
@@ -68,9 +72,11 @@ static enum st_status algorithm_launch(const struct gpu_algorithm_run *run, stru
         return ST_OK;
     }
     enum st_status status = gpu_job_enter(run->job, lane, err);
-    return status == ST_OK ? gpu_device_launch(lane->device, lane->stream, kernel, params,
-                                               algorithm_traffic(run, params), err)
-                           : status;
+    status = status == ST_OK ? gpu_device_launch(lane->device, lane->stream, kernel, params,
+                                                 algorithm_traffic(run, params), err)
+                             : status;
+    run->job->touched |= status == ST_OK;
+    return status;
 }
 
 enum st_status gpu_algorithm_move(const struct gpu_algorithm_run *run, struct gpu_lane *lane,
@@ -93,6 +99,7 @@ void gpu_plan_fill(const struct gpu_team *team, const struct gpu_memory *input,
 {
     plan->device_count = team->lane_count;
     plan->peer_access = team->peer_access;
+    plan->kernels = team->kernels;
     plan->multicast_input = gpu_memory_multicast_address(input) != 0;
     plan->multicast_output = gpu_memory_multicast_address(output) != 0;
     plan->nvls_allowed = team->gpu->options.nvls == GPU_NVLS_ON;

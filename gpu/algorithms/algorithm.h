@@ -32,8 +32,8 @@ bool gpu_algorithm_batch(const struct gpu_algorithm_run *run, uint32_t first,
 
 /** Whether less is moved than handing work to a second device costs: then one lane does all. */
 bool gpu_algorithm_is_small(const struct gpu_plan_input *plan);
-/** Whether kernels of every device reach what they need; if not, *ret_why says so. */
-bool gpu_algorithm_reaches(const struct gpu_plan_input *plan, const char **ret_why);
+/** Whether every device has kernels and they reach what they need; if not, *ret_why says so. */
+bool gpu_algorithm_launches(const struct gpu_plan_input *plan, const char **ret_why);
 /** 0 bytes of scratch. */
 uint64_t gpu_algorithm_no_scratch(const struct gpu_plan_input *plan);
 

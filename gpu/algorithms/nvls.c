@@ -52,7 +52,7 @@ static bool nvls_fits(const struct gpu_plan_input *input, const char **ret_why)
     } else if (reduces && !nvls_reduces(input->op, input->dtype)) {
         *ret_why = "the switch cannot reduce this dtype with this op";
     } else {
-        return gpu_algorithm_reaches(input, ret_why);
+        return gpu_algorithm_launches(input, ret_why);
     }
     return false;
 }

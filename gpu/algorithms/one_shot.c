@@ -8,7 +8,7 @@
 
 static bool one_shot_fits(const struct gpu_plan_input *input, const char **ret_why)
 {
-    return gpu_algorithm_reaches(input, ret_why);
+    return gpu_algorithm_launches(input, ret_why);
 }
 
 /** Whether some device would write over what another still reads. */

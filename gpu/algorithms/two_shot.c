@@ -8,7 +8,7 @@
 
 static bool two_shot_fits(const struct gpu_plan_input *input, const char **ret_why)
 {
-    return gpu_algorithm_reaches(input, ret_why);
+    return gpu_algorithm_launches(input, ret_why);
 }
 
 static enum st_status two_shot_launch(struct gpu_algorithm_run *run, struct st_error *err)

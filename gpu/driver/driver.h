@@ -180,6 +180,12 @@ bool gpu_faults_parse(const char *text, struct st_error *err);
 /** As gpu_faults_parse(), for hangs: "cuMemCreate:2:5000" is call, n-th call, milliseconds. */
 bool gpu_faults_parse_hangs(const char *text, struct st_error *err);
 
+/**
+ * After every call of the wrapped table that returns on this thread, call returned(arg); NULL:
+ * nothing more. @p returned is short and calls no driver. Thread: the one that is meant.
+ */
+void gpu_driver_watch_thread(void (*returned)(void *arg), void *arg);
+
 /** One finished call, as the log sees it. */
 struct gpu_call_record {
     enum gpu_driver_call call;

@@ -35,6 +35,10 @@ static _Atomic bool faults_watched;
 static _Atomic uint64_t faults_calls[GPU_CALL_COUNT];
 static const struct gpu_driver *faults_inner;
 static _Thread_local uint32_t faults_handle_types;
+static _Thread_local struct {
+    void (*returned)(void *arg); /**< NULL: nobody looks at this thread. */
+    void *arg;
+} faults_watcher;
 
 /* A destructor that fails leaks by definition, so a sweep over "any call" leaves them out. */
 static const bool faults_destructors[GPU_CALL_COUNT] = {
@@ -99,12 +103,26 @@ static void faults_tell(enum gpu_driver_call call, CUresult result, bool injecte
     }
 }
 
+static inline CUresult faults_returned(CUresult result)
+{
+    if (faults_watcher.returned) {
+        faults_watcher.returned(faults_watcher.arg);
+    }
+    return result;
+}
+
+void gpu_driver_watch_thread(void (*returned)(void *arg), void *arg)
+{
+    faults_watcher.returned = returned;
+    faults_watcher.arg = arg;
+}
+
 #define X(call, params, args)                                                                      \
     static CUresult wrapped_##call params                                                          \
     {                                                                                              \
         atomic_fetch_add_explicit(&faults_calls[GPU_CALL_##call], 1, memory_order_relaxed);        \
         if (!atomic_load_explicit(&faults_watched, memory_order_relaxed)) {                        \
-            return faults_inner->call args;                                                        \
+            return faults_returned(faults_inner->call args);                                       \
         }                                                                                          \
         CUresult result = CUDA_SUCCESS;                                                            \
         bool injected = faults_intercept(GPU_CALL_##call, &result);                                \
@@ -112,7 +130,7 @@ static void faults_tell(enum gpu_driver_call call, CUresult result, bool injecte
             result = faults_inner->call args;                                                      \
         }                                                                                          \
         faults_tell(GPU_CALL_##call, result, injected);                                            \
-        return result;                                                                             \
+        return faults_returned(result);                                                            \
     }
 GPU_DRIVER_CALLS(X)
 #undef X

@@ -49,53 +49,11 @@ static inline v_u32 encode_BFLOAT16(v_f32 value)
     return float_select(value == value, rounded, (v_u32){0} + 0x7fc0u);
 }
 
-/**
- * Value of a code of 1 sign bit, then exponent (@p bias) and @p mantissa bits, @p width bits in
- * all, but for the codes of infinity and NaN. Moving the fields into place gives the value times
- * 2^(bias - 127); the multiplication puts that right and is exact, for subnormals too.
- */
-static inline v_f32 float_decode(v_u32 code, unsigned width, unsigned mantissa, uint32_t bias)
-{
-    v_u32 magnitude = (code & ((1u << (width - 1)) - 1)) << (23 - mantissa);
-    v_f32 scale = (v_f32)((v_u32){0} + ((254u - bias) << 23));
-    v_u32 sign = (code >> (width - 1)) << 31;
-    return (v_f32)((v_u32)((v_f32)magnitude * scale) | sign);
-}
-
-/** A format that float_encode writes. */
-struct float_target {
-    unsigned width, mantissa;
-    uint32_t bias;
-    uint32_t overflow; /**< Code of what is too large: infinity, or NaN where there is none. */
-    uint32_t nan;
-};
-
-/**
- * Code of a value, rounded once. From the smallest normal number up, rounding in place and moving
- * the fields; below it, adding a number whose last place is the format's smallest one lets the
- * addition round.
- */
-static inline v_u32 float_encode(v_f32 value, struct float_target target)
-{
-    v_u32 bits = (v_u32)value;
-    v_u32 magnitude = bits & 0x7fffffffu;
-    unsigned drop = 23 - target.mantissa;
-    uint32_t rebias = (127u - target.bias) << 23;
-    v_u32 odd = (magnitude >> drop) & 1;
-    v_u32 normal = (magnitude - rebias + ((1u << (drop - 1)) - 1) + odd) >> drop;
-    v_u32 last_place = (v_u32){0} + ((127u + 1 - target.bias - target.mantissa + 23) << 23);
-    v_u32 small = (v_u32)((v_f32)magnitude + (v_f32)last_place) - last_place;
-    v_s32 is_small = (v_s32)magnitude < (int32_t)(rebias + (1u << 23));
-    v_s32 is_large = (v_s32)normal > (int32_t)target.overflow;
-    v_u32 code = float_select(is_large, (v_u32){0} + target.overflow, normal);
-    code = float_select(is_small, small, code) | ((bits >> 31) << (target.width - 1));
-    return float_select(value == value, code, (v_u32){0} + target.nan);
-}
+/* ------------------------------------------------------------------ float16 to float32 */
 
 #if LINES_VECTOR_BYTES > 16
 
-/* The instruction rounds to nearest even here and keeps subnormals, whatever MXCSR says of them. */
-
+/* The instruction keeps subnormals, whatever MXCSR says of them. */
 static inline v_f32 decode_FLOAT16(v_u16_half code)
 {
 #if LINES_VECTOR_BYTES == 64
@@ -104,6 +62,75 @@ static inline v_f32 decode_FLOAT16(v_u16_half code)
     return (v_f32)_mm256_cvtph_ps((__m128i)code);
 #endif
 }
+
+#else
+
+/**
+ * Moving the fields into place gives the value times 2^-112, the difference of the biases; the
+ * multiplication puts that right and is exact, for subnormals too.
+ */
+static inline v_f32 decode_FLOAT16(v_u16_half part)
+{
+    v_u32 code = vector_widen_16_32(part);
+    v_f32 scaled = (v_f32)((code & 0x7fffu) << 13) * 0x1p112f;
+    v_u32 special = (v_u32)((code & 0x7fffu) >= 0x7c00u) & 0x7f800000u;
+    return (v_f32)((v_u32)scaled | special | (code >> 15) << 31);
+}
+
+#endif
+
+/* ------------------------------------------------------------------ float8 to float32 */
+
+/** float8_e5m2 is the upper half of a float16. */
+static inline v_f32 decode_FLOAT8_E5M2(v_u8_quarter code)
+{
+    return decode_FLOAT16(vector_widen_8_16(code) << 8);
+}
+
+/** Moved into a float16, a float8_e4m3fn is the value times 2^-8, the difference of the biases. */
+static inline v_f32 decode_FLOAT8_E4M3FN(v_u8_quarter part)
+{
+    v_u16_half code = vector_widen_8_16(part);
+    v_u16_half magnitude = code & 0x7f;
+    v_u16_half special = (v_u16_half)(magnitude == 0x7f) & 0x7c00;
+    return decode_FLOAT16((magnitude << 7) | ((code & 0x80) << 8) | special) * 256.0f;
+}
+
+/* ------------------------------------------------------------------ float32 to smaller ones */
+
+/** A format of 1 sign bit, then exponent, then mantissa. */
+struct float_target {
+    unsigned width, mantissa;
+    uint32_t bias;
+    float overflow; /**< What the code above the largest finite one would stand for. */
+};
+
+/**
+ * Code of a value, rounded once; the code above the largest finite one when it is too large. NaN
+ * gives any code.
+ *
+ * From the smallest normal number up: rounding in place and moving the fields; below it this wraps
+ * to something huge. Below the smallest normal number: adding a number whose last place is the
+ * format's smallest one lets the addition round; above it this is no smaller than the first. So
+ * the right one is always the smaller.
+ */
+static inline v_u32 float_encode(v_f32 value, struct float_target target)
+{
+    v_u32 bits = (v_u32)value;
+    v_u32 limit = (v_u32)((v_f32){0} + target.overflow);
+    v_u32 magnitude = vector_min_u32(bits & 0x7fffffffu, limit);
+    unsigned drop = 23 - target.mantissa;
+    uint32_t smallest = (127u + 1 - target.bias) << 23; /* the smallest normal number */
+    v_u32 odd = (magnitude >> drop) & 1;
+    v_u32 above = magnitude + (((1u << (drop - 1)) - 1) - smallest) + odd;
+    v_u32 normal = (above >> drop) + (1u << target.mantissa);
+    v_u32 last_place = (v_u32){0} + (smallest + (drop << 23));
+    v_u32 small = (v_u32)((v_f32)magnitude + (v_f32)last_place) - last_place;
+    v_u32 sign = (bits >> (32 - target.width)) & (1u << (target.width - 1));
+    return vector_min_u32(normal, small) | sign;
+}
+
+#if LINES_VECTOR_BYTES > 16
 
 static inline v_u32 encode_FLOAT16(v_f32 value)
 {
@@ -117,44 +144,25 @@ static inline v_u32 encode_FLOAT16(v_f32 value)
 
 #else
 
-static inline v_f32 decode_FLOAT16(v_u16_half part)
-{
-    v_u32 code = vector_widen_16_32(part);
-    v_u32 special = (v_u32)((code & 0x7fffu) >= 0x7c00u) & 0x7f800000u;
-    return (v_f32)((v_u32)float_decode(code, 16, 10, 15) | special);
-}
-
 static inline v_u32 encode_FLOAT16(v_f32 value)
 {
-    return float_encode(value, (struct float_target){16, 10, 15, 0x7c00, 0x7e00});
+    v_u32 code = float_encode(value, (struct float_target){16, 10, 15, 65536.0f});
+    return float_select(value == value, code, (v_u32){0} + 0x7e00u);
 }
 
 #endif
 
-static inline v_f32 decode_FLOAT8_E4M3FN(v_u8_quarter part)
-{
-    v_u32 code = vector_widen_8_32(part);
-    v_u32 special = (v_u32)((code & 0x7fu) == 0x7fu) & 0x7fc00000u;
-    return (v_f32)((v_u32)float_decode(code, 8, 3, 7) | special);
-}
-
-static inline v_u32 encode_FLOAT8_E4M3FN(v_f32 value)
-{
-    /* The sign of a value that is too large goes with it: its NaN is as any other. */
-    v_u32 code = float_encode(value, (struct float_target){8, 3, 7, 0x7f, 0x7f});
-    return float_select((v_s32)(code & 0x7fu) == 0x7f, (v_u32){0} + 0x7fu, code);
-}
-
-static inline v_f32 decode_FLOAT8_E5M2(v_u8_quarter part)
-{
-    v_u32 code = vector_widen_8_32(part);
-    v_u32 special = (v_u32)((code & 0x7fu) >= 0x7cu) & 0x7f800000u;
-    return (v_f32)((v_u32)float_decode(code, 8, 2, 15) | special);
-}
-
 static inline v_u32 encode_FLOAT8_E5M2(v_f32 value)
 {
-    return float_encode(value, (struct float_target){8, 2, 15, 0x7c, 0x7e});
+    v_u32 code = float_encode(value, (struct float_target){8, 2, 15, 65536.0f});
+    return float_select(value == value, code, (v_u32){0} + 0x7eu);
+}
+
+/** The code above the largest finite one is NaN, and so a NaN's magnitude becomes one by itself. */
+static inline v_u32 encode_FLOAT8_E4M3FN(v_f32 value)
+{
+    v_u32 code = float_encode(value, (struct float_target){8, 3, 7, 480.0f});
+    return float_select((v_s32)((code & 0x7fu) == 0x7fu), (v_u32){0} + 0x7fu, code);
 }
 
 #endif

@@ -75,6 +75,17 @@ static inline v_u32 vector_widen_8_32(v_u8_quarter part)
 #endif
 }
 
+static inline v_u16_half vector_widen_8_16(v_u8_quarter part)
+{
+#if LINES_VECTOR_BYTES == 64
+    return (v_u16_half)_mm256_cvtepu8_epi16((__m128i)part);
+#elif LINES_VECTOR_BYTES == 32
+    return (v_u16_half)_mm_cvtepu8_epi16(_mm_cvtsi64_si128((int64_t)part));
+#else
+    return __builtin_convertvector(part, v_u16_half);
+#endif
+}
+
 static inline v_u32 vector_widen_16_32(v_u16_half part)
 {
 #if LINES_VECTOR_BYTES == 64
@@ -94,6 +105,19 @@ static inline v_u64 vector_widen_32_64(v_u32_half part)
     return (v_u64)_mm256_cvtepu32_epi64((__m128i)part);
 #else
     return __builtin_convertvector(part, v_u64);
+#endif
+}
+
+/** The smaller of unsigned lanes; compilers do not see the instruction in the general form. */
+static inline v_u32 vector_min_u32(v_u32 a, v_u32 b)
+{
+#if LINES_VECTOR_BYTES == 64
+    return (v_u32)_mm512_min_epu32((__m512i)a, (__m512i)b);
+#elif LINES_VECTOR_BYTES == 32
+    return (v_u32)_mm256_min_epu32((__m256i)a, (__m256i)b);
+#else
+    v_u32 less = (v_u32)(a < b);
+    return (a & less) | (b & ~less);
 #endif
 }
 

@@ -10,7 +10,7 @@
 #define MOVEMENT_CHUNK_BYTES (1u << 20)
 /** Borders of chunks, in elements: a line of the smallest element. */
 #define MOVEMENT_BORDER 64u
-/** Blocks of an exchange; two fit into the first-level cache. */
+/** Blocks of an exchange: both sides and the block fit into the first-level cache. */
 #define EXCHANGE_BLOCK_BYTES 2048u
 
 /* ------------------------------------------------------------------ what a launch says */
@@ -372,13 +372,12 @@ static void movement_run_exchange(const struct movement_piece *piece)
     char *b = movement_address(move->outputs[movement->destination_rank],
                                movement->destination_offset + piece->first, piece->element_bytes);
     uint64_t bytes = piece->count * piece->element_bytes;
-    char block[2][EXCHANGE_BLOCK_BYTES];
+    char block[EXCHANGE_BLOCK_BYTES];
     for (uint64_t at = 0; at < bytes; at += EXCHANGE_BLOCK_BYTES) {
         size_t size = bytes - at < EXCHANGE_BLOCK_BYTES ? bytes - at : EXCHANGE_BLOCK_BYTES;
-        memcpy(block[0], a + at, size);
-        memcpy(block[1], b + at, size);
-        memcpy(a + at, block[1], size);
-        memcpy(b + at, block[0], size);
+        memcpy(block, a + at, size);
+        memcpy(a + at, b + at, size);
+        memcpy(b + at, block, size);
     }
 }
 

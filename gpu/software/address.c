@@ -275,26 +275,26 @@ static CUresult access_apply(struct software_range *range, const CUmemAccessDesc
                              size_t count)
 {
     pthread_rwlock_wrlock(&software.ranges_lock);
+    uint64_t readable = range->readable;
+    uint64_t writable = range->writable;
     for (size_t i = 0; i < count; i++) {
         uint64_t bit = 1ull << desc[i].location.id;
         unsigned flags = desc[i].flags;
-        range->readable =
-            flags & CU_MEM_ACCESS_FLAGS_PROT_READ ? range->readable | bit : range->readable & ~bit;
-        range->writable = flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? range->writable | bit
-                                                                      : range->writable & ~bit;
+        bool write = flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        readable = flags & CU_MEM_ACCESS_FLAGS_PROT_READ ? readable | bit : readable & ~bit;
+        writable = write ? writable | bit : writable & ~bit;
     }
-    int protection = (range->readable ? PROT_READ : 0) | (range->writable ? PROT_WRITE : 0);
-    bool failed = range->allocation && (range->writable || !atomic_load(&range->pin)) &&
+    int protection = (readable ? PROT_READ : 0) | (writable ? PROT_WRITE : 0);
+    bool failed = range->allocation && (writable || !atomic_load(&range->pin)) &&
                   mprotect(address_pointer(range->address), range->bytes, protection) != 0;
     int error = errno;
+    if (!failed) {
+        range->readable = readable;
+        range->writable = writable;
+    }
     pthread_rwlock_unlock(&software.ranges_lock);
     if (failed) {
         return error == ENOMEM ? CUDA_ERROR_OPERATING_SYSTEM : software_errno_result(error);
-    }
-    if (range->allocation && range->writable) {
-        /* So that the first command does not pay for the page tables; not needed for being right.
-         */
-        (void)madvise(address_pointer(range->address), range->bytes, MADV_POPULATE_WRITE);
     }
     return CUDA_SUCCESS;
 }
@@ -322,6 +322,11 @@ CUresult software_cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAc
         result = access_apply(software.ranges.items[first + i].object, desc, count);
     }
     pthread_mutex_unlock(&software.memory_lock);
+    if (!result) {
+        /* So that the first command does not pay for the page tables. Being right needs none of it:
+         * where nothing may be written, as at a multicast address, it just fails. */
+        (void)madvise(address_pointer(address), size, MADV_POPULATE_WRITE);
+    }
     return result;
 }
 

@@ -5,8 +5,8 @@
 #include "tests/bench/bench_node.h"
 
 /**
- * 4 KiB all_reduce over 4 devices, in process: from the submit call that the HTTP handler uses to the end
- * of the operation. Usage: latency_bench [iterations].
+ * 4 KiB all_reduce over 4 devices, in process: from the submit call that the HTTP handler uses to
+ * the end of the operation. Usage: latency_bench [iterations].
  */
 
 #define LATENCY_RANKS 4u

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Start and end of the server: sockets, locks, options, listeners, who may, and the drain."""
 
+import fcntl
 import os
 import shutil
 import signal
@@ -98,6 +99,19 @@ def test_a_socket_of_another_program_is_left_alone():
     with open(path, encoding="ascii") as file:
         assert file.read() == "mine"
     assert os.listdir(work) == ["s.sock"]
+    shutil.rmtree(work)
+
+
+def test_the_lock_decides_before_the_socket_is_touched():
+    work = tempfile.mkdtemp(prefix="symtensor-http.")
+    path = os.path.join(work, "s.sock")
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(path)  # nobody listens: it looks stale
+    with open(path + ".lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        text = start_fails("--health-listen", "off", "--unix-socket", path)
+        assert "ADDRESS_IN_USE" in text and path in text
+        assert sorted(os.listdir(work)) == ["s.sock", "s.sock.lock"]
     shutil.rmtree(work)
 
 

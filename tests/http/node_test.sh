@@ -143,6 +143,18 @@ refusals <<'CASES'
 400 INVALID_QUERY force DELETE /v1/groups/all?force=2 -
 400 INVALID_QUERY x DELETE /v1/groups/all?x=1 -
 CASES
+# Multicast objects
+expect 200 GET /v1/multicast_groups
+if [ "$(jq '.multicast_groups | length' <<<"$BODY")" != 0 ]; then
+    expect_json '.multicast_groups[0] | [.devices,.usable,.reason]' '[[0,1,2,3],true,""]'
+    expect_json '.multicast_groups[0] | .used <= .size and .bound_count >= 1 and .granularity > 0' true
+    expect 200 GET "/v1/multicast_groups/$(jq -r '.multicast_groups[0].id' <<<"$BODY")"
+    expect_json '.devices' '[0,1,2,3]'
+else
+    expect 200 GET /v1/tensors/t
+    expect_json '.multicast | [.usable, (.reason | length > 0)]' '[false,true]'
+fi
+refused 412 ETAG_MISMATCH If-Match DELETE '/v1/groups/all?force=true' '' -H 'If-Match: "x"'
 expect 204 DELETE '/v1/groups/all?force=true'
 refused 404 TENSOR_NOT_FOUND - GET /v1/tensors/t
 for group in order uuid twice ranks nodes; do

@@ -10,10 +10,11 @@ READER=
 # hold SECONDS: a slow reader of rank 0, which writers have to wait for.
 hold() {
     local i
+    rm -f "$WORK/reader"
     python3 "$(dirname "$0")/slow.py" "$SOCKET" get /v1/tensors/w/shards/0/data 1000 "$1" >"$WORK/reader" &
     READER=$!
     for i in $(seq 100); do
-        grep -q standing "$WORK/reader" && return
+        grep -q standing "$WORK/reader" 2>/dev/null && return
         sleep 0.1
     done
     fail "the reader never stood still"

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A client that is slow on purpose.
 
-usage: slow.py SOCKET put PATH TOTAL SENT HOLD   announce TOTAL bytes, send SENT, hold for HOLD seconds
+usage: slow.py SOCKET put PATH TOTAL SENT HOLD   announce TOTAL bytes, send SENT, hold for HOLD seconds, then
+                                                 send the rest
        slow.py SOCKET get PATH TAKEN HOLD        read the head and TAKEN bytes, hold for HOLD seconds
        slow.py SOCKET raw FILE HOLD              send the file as it is, print what comes within HOLD seconds
 
@@ -35,6 +36,12 @@ def put(client, path, total, sent, hold):
     client.sendall(head.encode() + bytes(int(sent)))
     print("standing", flush=True)
     got, state = drain(client, float(hold))
+    if state == "open" and not got:
+        try:
+            client.sendall(bytes(int(total) - int(sent)))
+        except OSError:
+            pass
+        got, state = drain(client, 2)
     print(state, got.decode(errors="replace"), flush=True)
 
 

@@ -106,5 +106,39 @@ def test_the_health_listener_answers_when_the_other_is_full():
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+def test_waiting_clients_that_leave_take_nothing_with_them():
+    with Server() as server:
+        assert server.request("POST", "/v1/groups", {"id": "g", "devices": "all"}).code == 201
+        assert server.request("POST", "/v1/tensors?wait=60", {
+            "id": "t", "group": "g", "dtype": "uint8", "shape": [32 << 20]}).code == 201
+        reader = server.connect()  # holds the shard, so that what follows waits
+        reader.sendall(b"GET /v1/tensors/t/shards/0/data HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        reader.recv(1000)
+        body = b'{"value":1}'
+        waiters = []
+        for _ in range(200):
+            connection = server.connect()
+            connection.sendall(b"POST /v1/tensors/t:fill?wait=30 HTTP/1.1\r\nHost: localhost\r\n"
+                               b"Content-Type: application/json\r\nContent-Length: 11\r\n\r\n" +
+                               body)
+            waiters.append(connection)
+        time.sleep(1)
+        for connection in waiters[::2]:
+            connection.close()
+        reader.close()  # the download ends, and the fills run
+        for connection in waiters[1::2]:
+            assert Reply.read(connection).code == 200
+            connection.close()
+        deadline = time.monotonic() + 10 * harness.SLOWER
+        while time.monotonic() < deadline:
+            metrics = server.request("GET", "/metrics").body.decode()
+            if "symtensor_waiters 0\n" in metrics and "symtensor_http_connections 1\n" in metrics:
+                break
+            time.sleep(0.1)
+        assert "symtensor_waiters 0\n" in metrics
+        assert "symtensor_http_connections 1\n" in metrics
+        assert server.request("GET", "/v1/tensors/t").json["contents"]["generation"] == 200
+
+
 if __name__ == "__main__":
     harness.run(globals())

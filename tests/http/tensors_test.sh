@@ -134,7 +134,9 @@ CASES
 # Delete, and the id again
 refused 404 TENSOR_NOT_FOUND - DELETE /v1/tensors/nothing
 refused 400 INVALID_QUERY force DELETE '/v1/tensors/w?force=yes'
-expect 204 DELETE /v1/tensors/w
+refused 412 ETAG_MISMATCH If-Match DELETE /v1/tensors/w '' -H 'If-Match: "x"'
+expect 200 GET /v1/tensors/w
+expect 204 DELETE /v1/tensors/w '' -H "If-Match: $(jq -r .etag <<<"$BODY")"
 refused 404 TENSOR_NOT_FOUND - GET /v1/tensors/w
 make_tensor w h float32 '[2]'
 expect_json ".uid != \"$W_UID\"" true

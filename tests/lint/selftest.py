@@ -87,6 +87,8 @@ class Lints(unittest.TestCase):
         self.refuses(lint, {"base/a.c": SMALL + long_function(61)}, "f() has 61 lines")
         seven = "int f(int a, int b, int c,\n      int d, int e, int g, int h)\n{\n}\n"
         self.refuses(lint, {"base/a.c": seven}, "f() has 7 parameters")
+        self.accepts(lint, {"gpu/a.c": seven.replace("f(", "software_cuLaunchKernel(")})
+        self.refuses(lint, {"gpu/a.c": seven.replace("f(", "software_custom(")}, "has 7 parameters")
         self.refuses(lint, {"base/a.h": "typedef struct s {\n} s_t;\n"}, "typedef of a struct")
         self.refuses(lint, {"base/a.h": "typedef\n  struct s s_t;\n"}, "base/a.h:1: typedef")
 

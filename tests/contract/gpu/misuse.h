@@ -14,7 +14,8 @@
 
 enum misuse_source {
     MISUSE_SEEN,       /**< Seen on an H200, driver 580. */
-    MISUSE_DOCUMENTED, /**< CUDA Driver API reference, CUDA 13. */
+    MISUSE_DOCUMENTED, /**< The CUDA Driver API reference (CUDA 13) forbids it and lists this code.
+                        */
     MISUSE_OURS,       /**< Not said anywhere, undefined, or known to block: our choice. */
 };
 

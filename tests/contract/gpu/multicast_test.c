@@ -310,6 +310,42 @@ static void what_cannot_be_unbound_is_quarantined_until_its_object_goes(void **s
     rig_close(&rig);
 }
 
+static void what_stays_with_the_driver_is_counted_once_and_keeps_its_slot(void **state)
+{
+    (void)state;
+    static const struct {
+        enum gpu_driver_call call;
+        uint64_t nth;
+        uint64_t quarantined_bytes;
+        uint32_t slots;
+    } rows[] = {
+        {GPU_CALL_cuMemRelease, 3, RIG_GRANULE, 1}, /* the object, with what is bound to it */
+        {GPU_CALL_cuMemRelease, 1, RIG_GRANULE, 0}, /* the memory, bound or not */
+        {GPU_CALL_cuMemUnmap, 1, RIG_GRANULE, 1},   /* the object stays mapped */
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        rig_open(&rig, &(struct rig_options){0});
+        struct gpu_team *team = rig_team(&rig, 2, 2);
+        enum gpu_multicast_reason reason;
+        struct gpu_memory *memory = create_auto(team, RIG_GRANULE, &reason);
+        assert_int_equal(reason, GPU_MULTICAST_NONE);
+        gpu_faults_arm(GPU_CALL_cuMulticastUnbind, 1, CUDA_ERROR_INVALID_VALUE);
+        gpu_faults_arm(rows[i].call, rows[i].nth, CUDA_ERROR_INVALID_VALUE);
+        gpu_memory_destroy(memory);
+        assert_true(gpu_faults_disarm());
+        struct gpu_device_memory figures;
+        struct gpu_capabilities capabilities;
+        gpu_device_memory(rig.gpu, 0, &figures);
+        gpu_capabilities(rig.gpu, &capabilities);
+        assert_int_equal(figures.owned_bytes, 0);
+        assert_int_equal(figures.quarantined_bytes, rows[i].quarantined_bytes);
+        assert_int_equal(capabilities.multicast_slots_used, rows[i].slots);
+        assert_false(capabilities.calls_may_block);
+        gpu_team_destroy(team);
+        gpu_close(rig.gpu);
+    }
+}
+
 /* ---------------------------------------------------------------- order of calls */
 
 struct call_log {
@@ -385,6 +421,7 @@ int main(void)
         cmocka_unit_test(of_129_teams_those_beyond_the_slots_are_unicast),
         cmocka_unit_test(every_failing_call_degrades_to_unicast_with_its_reason),
         cmocka_unit_test(a_switch_that_loses_data_fails_the_self_test),
+        cmocka_unit_test(what_stays_with_the_driver_is_counted_once_and_keeps_its_slot),
         cmocka_unit_test(what_cannot_be_unbound_is_quarantined_until_its_object_goes),
         cmocka_unit_test(all_devices_are_added_before_any_bind_and_teardown_unmaps_first),
     };

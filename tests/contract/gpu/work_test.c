@@ -1,5 +1,6 @@
 #include "tests/contract/gpu/rig.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -337,8 +338,6 @@ static void whatever_call_fails_work_ends_once_and_with_the_error(void **state)
             /* With the watch, the call that failed may have been one of its own. */
             assert_true(status == ST_OK ? !fired || i % 2 : err.reason == ST_REASON_DRIVER_ERROR);
             assert_int_equal(gpu_device_state(rig.gpu, 0), GPU_DEVICE_OK);
-            assert_status(gpu_team_quiesce(team, st_clock_now_ns() + 10 * ST_NS_PER_SECOND, &err),
-                          ST_OK);
         }
         gpu_memory_destroy(memory);
         gpu_team_destroy(team);
@@ -398,7 +397,7 @@ static void a_sticky_error_ends_the_work_behind_it_in_bounded_time(void **state)
     }
 }
 
-static void quiesce_waits_for_work_until_its_deadline(void **state)
+static void a_team_that_is_destroyed_waits_for_its_work(void **state)
 {
     (void)state;
     rig_open(&rig, &(struct rig_options){.launch_delay_us = "300000"});
@@ -411,12 +410,146 @@ static void quiesce_waits_for_work_until_its_deadline(void **state)
     struct rig_wait wait = RIG_WAIT_INIT;
     struct gpu_collective_spec spec = all_reduce(team, memory, 16);
     gpu_collective_run(team, &spec, rig_completion(&wait));
-    assert_int_equal(gpu_team_quiesce(team, st_clock_now_ns() + 20 * ST_NS_PER_MS, &err),
-                     ST_DEADLINE_EXCEEDED);
-    assert_status(gpu_team_quiesce(team, st_clock_now_ns() + 20 * ST_NS_PER_SECOND, &err), ST_OK);
+    assert_int_equal(wait.calls, 0);
+    gpu_memory_destroy(memory); /* waits for what runs on it */
+    gpu_team_destroy(team);
     assert_int_equal(wait.calls, 1);
+    rig_close(&rig);
+}
+
+static void a_job_on_a_lost_device_waits_for_its_other_devices(void **state)
+{
+    (void)state;
+    rig_open(&rig, &(struct rig_options){.watch = true, .launch_delay_us = "700000"});
+    struct gpu_team *team = rig_team(&rig, 2, 2);
+    const struct gpu_memory_spec plain = {.size_bytes = RIG_GRANULE,
+                                          .multicast = GPU_MULTICAST_DISABLED};
+    struct gpu_memory *memory = NULL;
+    struct st_error err = {0};
+    assert_status(gpu_memory_create(team, &plain, &memory, &err), ST_OK);
+    struct rig_wait wait = RIG_WAIT_INIT;
+    struct gpu_collective_spec spec = all_reduce(team, memory, RIG_GRANULE / 4);
+    uint64_t start_ns = st_clock_now_ns();
+    gpu_collective_run(team, &spec, rig_completion(&wait));
+    gpu_device_mark_lost(team->lanes[1].device, CUDA_ERROR_LAUNCH_FAILED);
+    (void)rig_await(&wait);
+    assert_true(st_clock_now_ns() - start_ns > 600 * ST_NS_PER_MS);
+    assert_status(gpu_device_enter(team->lanes[0].device, &err), ST_OK);
+    assert_int_equal(rig.gpu->driver->cuStreamQuery(team->lanes[0].stream), CUDA_SUCCESS);
     gpu_memory_destroy(memory);
     gpu_team_destroy(team);
+    rig_close(&rig);
+}
+
+static void tell_time(void *arg)
+{
+    atomic_store((_Atomic uint64_t *)arg, st_clock_now_ns());
+}
+
+static void a_driver_that_hangs_does_not_hold_the_timers(void **state)
+{
+    (void)state;
+    rig_open(&rig, &(struct rig_options){.watch = true, .launch_delay_us = "400000"});
+    struct gpu_team *team = rig_team(&rig, 2, 2);
+    struct gpu_memory *memory = NULL;
+    struct st_error err = {0};
+    const struct gpu_memory_spec plain = {.size_bytes = RIG_GRANULE,
+                                          .multicast = GPU_MULTICAST_DISABLED};
+    assert_status(gpu_memory_create(team, &plain, &memory, &err), ST_OK);
+    struct rig_wait wait = RIG_WAIT_INIT;
+    struct gpu_collective_spec spec = all_reduce(team, memory, RIG_GRANULE / 4);
+    _Atomic uint64_t fired_ns = 0;
+    struct st_timer timer = {0};
+    gpu_faults_arm_hang(GPU_CALL_cuStreamQuery, 1, 1500);
+    gpu_collective_run(team, &spec, rig_completion(&wait));
+    uint64_t due_ns = st_clock_now_ns() + 300 * ST_NS_PER_MS;
+    assert_true(st_timer_start(rig.timers, &timer, due_ns, tell_time, &fired_ns));
+    assert_int_equal(rig_await(&wait), ST_OK);
+    while (st_clock_now_ns() < due_ns + 600 * ST_NS_PER_MS && !atomic_load(&fired_ns)) {
+        sched_yield();
+    }
+    assert_true(atomic_load(&fired_ns) > 0);
+    gpu_memory_destroy(memory);
+    gpu_team_destroy(team);
+    st_timer_stop(rig.timers, &timer);
+    rig_close(&rig);
+    assert_true(gpu_faults_disarm());
+}
+
+/* ---------------------------------------------------------------- what a failure leaves */
+
+static void a_failure_says_whether_anything_was_queued(void **state)
+{
+    (void)state;
+    struct st_error err = {0};
+    rig_open(&rig, &(struct rig_options){0});
+    struct gpu_team *team = rig_team(&rig, 2, 2);
+    struct gpu_memory *memory = rig_memory(team, RIG_GRANULE);
+    for (uint64_t nth = 1; nth <= 2; nth++) {
+        gpu_faults_arm(GPU_CALL_cuLaunchKernel, nth, CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(run_all_reduce(team, memory, RIG_GRANULE / 4, &err), ST_INTERNAL);
+        assert_true(gpu_faults_disarm());
+        assert_int_equal(err.untouched, nth == 1);
+    }
+    gpu_device_mark_degraded(rig.gpu, 1);
+    assert_int_equal(run_all_reduce(team, memory, 16, &err), ST_UNAVAILABLE);
+    assert_true(err.untouched);
+    gpu_memory_destroy(memory);
+    gpu_team_destroy(team);
+    rig_close(&rig);
+}
+
+static void without_kernels_the_plan_says_so_and_work_leaves_all_as_it_was(void **state)
+{
+    (void)state;
+    setenv("SYMTENSOR_FAULTS", "cuModuleLoadData:2=209", 1);
+    rig_open(&rig, &(struct rig_options){0});
+    unsetenv("SYMTENSOR_FAULTS");
+    assert_true(gpu_faults_disarm());
+    struct gpu_team *able = rig_team(&rig, 1, 1), *unable = rig_team(&rig, 2, 2);
+    struct gpu_memory *memories[2] = {rig_memory(able, 4096), rig_memory(unable, 4096)};
+    assert_true(all_reduce(able, memories[0], 16).plan.kernels);
+    assert_false(all_reduce(unable, memories[1], 16).plan.kernels);
+    struct rig_wait wait = RIG_WAIT_INIT;
+    struct gpu_collective_spec spec = all_reduce(unable, memories[1], 16);
+    spec.algorithm = gpu_algorithm_find("one_shot");
+    spec.plan.collective = gpu_collective_find("all_to_all");
+    gpu_collective_run(unable, &spec, rig_completion(&wait));
+    (void)rig_await(&wait);
+    assert_int_equal(wait.err.reason, ST_REASON_NO_KERNELS);
+    gpu_memory_destroy(memories[0]);
+    gpu_memory_destroy(memories[1]);
+    gpu_team_destroy(able);
+    gpu_team_destroy(unable);
+    rig_close(&rig);
+}
+
+static void a_copy_finds_a_buffer_when_transfers_have_all_of_theirs(void **state)
+{
+    (void)state;
+    void *buffers[ST_STAGING_BUFFERS_MAX];
+    struct st_error err = {0};
+    rig_open(&rig, &(struct rig_options){0});
+    struct gpu_team *team = rig_team(&rig, 1, 1), *other = NULL;
+    assert_status(gpu_team_create(rig.gpu, (uint32_t[]){1}, 1, &other, &err), ST_OK);
+    struct gpu_copy_spec spec = {.source = rig_memory(team, RIG_GRANULE),
+                                 .destination = rig_memory(other, RIG_GRANULE),
+                                 .bytes = RIG_GRANULE};
+    for (size_t i = 0; i < ST_STAGING_BUFFERS_MAX; i++) {
+        buffers[i] = gpu_staging_acquire(rig.gpu);
+        assert_non_null(buffers[i]);
+    }
+    struct rig_wait wait = RIG_WAIT_INIT;
+    gpu_copy_run(team, &spec, rig_completion(&wait));
+    assert_int_equal(rig_await(&wait), ST_OK);
+    assert_null(gpu_staging_acquire(rig.gpu));
+    for (size_t i = 0; i < ST_STAGING_BUFFERS_MAX; i++) {
+        gpu_staging_release(rig.gpu, buffers[i]);
+    }
+    gpu_memory_destroy(spec.source);
+    gpu_memory_destroy(spec.destination);
+    gpu_team_destroy(team);
+    gpu_team_destroy(other);
     rig_close(&rig);
 }
 
@@ -485,7 +618,12 @@ int main(void)
         cmocka_unit_test(collectives_without_peer_access_go_by_copy_engine),
         cmocka_unit_test(whatever_call_fails_work_ends_once_and_with_the_error),
         cmocka_unit_test(a_sticky_error_ends_the_work_behind_it_in_bounded_time),
-        cmocka_unit_test(quiesce_waits_for_work_until_its_deadline),
+        cmocka_unit_test(a_job_on_a_lost_device_waits_for_its_other_devices),
+        cmocka_unit_test(a_driver_that_hangs_does_not_hold_the_timers),
+        cmocka_unit_test(a_failure_says_whether_anything_was_queued),
+        cmocka_unit_test(without_kernels_the_plan_says_so_and_work_leaves_all_as_it_was),
+        cmocka_unit_test(a_copy_finds_a_buffer_when_transfers_have_all_of_theirs),
+        cmocka_unit_test(a_team_that_is_destroyed_waits_for_its_work),
         cmocka_unit_test(threads_share_teams_and_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

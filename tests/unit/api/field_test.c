@@ -109,7 +109,7 @@ static void every_type_fills_its_member(void **state)
     assert_true(outer.shape.rank == 3 && outer.shape.dims[2] == 3 && outer.shape.dims[1] == 0);
     assert_true(outer.strides.rank == 3 && outer.strides.strides.dims[0] == 3);
     assert_true(outer.devices.count == 2 && ((uint32_t *)outer.devices.items)[1] == 63);
-    assert_string_equal(((char(*)[ST_ID_MAX + 1])outer.ids.items)[1], "y");
+    assert_string_equal(((char(*)[ST_ID_MAX + 1]) outer.ids.items)[1], "y");
     assert_true(outer.items.count == 2 && ((struct inner *)outer.items.items)[1].rank == 7);
     assert_true(((struct inner *)outer.items.items)[0].has_rank);
     assert_int_equal(outer.labels.count, 2);
@@ -132,67 +132,68 @@ static void what_is_absent_is_left_alone(void **state)
     api_arena_done(&arena);
 }
 
+static const struct {
+    const char *json, *field, *message;
+    enum st_reason reason;
+} failures[] = {
+    {"{}", "id", "is required", ST_REASON_MISSING_FIELD},
+    {"[]", "", "must be of type object, not an array", ST_REASON_INVALID_TYPE},
+    {"{\"id\":\"x\",\"nope\":1}", "nope", "is not a known field", ST_REASON_UNKNOWN_FIELD},
+    {"{\"id\":5}", "id", "must be of type id, not integer", ST_REASON_INVALID_TYPE},
+    {"{\"id\":null}", "id", "not null", ST_REASON_INVALID_TYPE},
+    {"{\"id\":\"a/b\"}", "id", "must match", ST_REASON_INVALID_ID},
+    {"{\"id\":\"\"}", "id", "must match", ST_REASON_INVALID_ID},
+    {"{\"id\":\"a..b\"}", "id", "must match", ST_REASON_INVALID_ID},
+    {"{\"id\":\"x\",\"text\":\"sixsix\"}", "text", "0 to 5 bytes", ST_REASON_INVALID_VALUE},
+    {"{\"id\":\"x\",\"bytes\":4096.0}", "bytes", "fraction", ST_REASON_INVALID_TYPE},
+    {"{\"id\":\"x\",\"bytes\":\"4096\"}", "bytes", "a string", ST_REASON_INVALID_TYPE},
+    {"{\"id\":\"x\",\"bytes\":-1}", "bytes", "at least 0", ST_REASON_INVALID_VALUE},
+    {"{\"id\":\"x\",\"bytes\":9007199254740992}", "bytes", "at most 9007199254740991",
+     ST_REASON_INVALID_VALUE},
+    {"{\"id\":\"x\",\"count\":0}", "count", "at least 1", ST_REASON_INVALID_VALUE},
+    {"{\"id\":\"x\",\"count\":4294967297}", "count", "at most 10", ST_REASON_INVALID_VALUE},
+    {"{\"id\":\"x\",\"flag\":1}", "flag", "must be of type boolean", ST_REASON_INVALID_TYPE},
+    {"{\"id\":\"x\",\"color\":\"green\"}", "color", "one of \"red\", \"blue\"",
+     ST_REASON_INVALID_VALUE},
+    {"{\"id\":\"x\",\"shape\":[1,-1]}", "shape[1]", "at least 0", ST_REASON_INVALID_VALUE},
+    {"{\"id\":\"x\",\"shape\":[1,true]}", "shape[1]", "integer", ST_REASON_INVALID_TYPE},
+    {"{\"id\":\"x\",\"shape\":[1,1,1,1,1,1,1,1,1]}", "shape", "0 to 8 items",
+     ST_REASON_INVALID_VALUE},
+    {"{\"id\":\"x\",\"shape\":{}}", "shape", "array", ST_REASON_INVALID_TYPE},
+    {"{\"id\":\"x\",\"devices\":[64]}", "devices[0]", "at most 63", ST_REASON_INVALID_VALUE},
+    {"{\"id\":\"x\",\"ids\":[]}", "ids", "1 to 2 items", ST_REASON_INVALID_VALUE},
+    {"{\"id\":\"x\",\"ids\":[\"a\",\"%\"]}", "ids[1]", "must match", ST_REASON_INVALID_ID},
+    {"{\"id\":\"x\",\"items\":[{\"rank\":0},{\"rank\":8}]}", "items[1].rank", "at most 7",
+     ST_REASON_INVALID_VALUE},
+    {"{\"id\":\"x\",\"items\":[{}]}", "items[0].rank", "is required", ST_REASON_MISSING_FIELD},
+    {"{\"id\":\"x\",\"items\":[1]}", "items[0]", "object", ST_REASON_INVALID_TYPE},
+    {"{\"id\":\"x\",\"inner\":{\"rank\":1,\"x\":1}}", "inner.x", "not a known",
+     ST_REASON_UNKNOWN_FIELD},
+    {"{\"id\":\"x\",\"labels\":{\"k\":1}}", "labels.k", "string", ST_REASON_INVALID_TYPE},
+    {"{\"id\":\"x\",\"labels\":{\"\":\"v\"}}", "labels.", "key must match",
+     ST_REASON_INVALID_VALUE},
+    {"{\"id\":\"x\",\"readers\":[\"a b\"]}", "readers[0]", "visible", ST_REASON_INVALID_VALUE},
+    {"{\"id\":\"x\",\"value\":\"ten\"}", "value", "decimal text", ST_REASON_INVALID_VALUE},
+    {"{\"id\":\"x\",\"value\":\"0x10\"}", "value", "decimal text", ST_REASON_INVALID_VALUE},
+    {"{\"id\":\"x\",\"value\":\" 1\"}", "value", "decimal text", ST_REASON_INVALID_VALUE},
+    {"{\"id\":\"x\",\"value\":\"-\"}", "value", "decimal text", ST_REASON_INVALID_VALUE},
+    {"{\"id\":\"x\",\"value\":\"18446744073709551616\"}", "value", "2^64-1",
+     ST_REASON_OUT_OF_RANGE_VALUE},
+    {"{\"id\":\"x\",\"value\":[]}", "value", "number or string", ST_REASON_INVALID_TYPE},
+    {"{\"id\":\"x\",\"wait_ns\":601}", "wait_ns", "0 to 600 seconds", ST_REASON_INVALID_VALUE},
+};
+
 static void failures_name_the_field_and_the_limit(void **state)
 {
     (void)state;
-    static const struct {
-        const char *json, *field, *message;
-        enum st_reason reason;
-    } rows[] = {
-        {"{}", "id", "is required", ST_REASON_MISSING_FIELD},
-        {"[]", "", "must be of type object, not an array", ST_REASON_INVALID_TYPE},
-        {"{\"id\":\"x\",\"nope\":1}", "nope", "is not a known field", ST_REASON_UNKNOWN_FIELD},
-        {"{\"id\":5}", "id", "must be of type id, not integer", ST_REASON_INVALID_TYPE},
-        {"{\"id\":null}", "id", "not null", ST_REASON_INVALID_TYPE},
-        {"{\"id\":\"a/b\"}", "id", "must match", ST_REASON_INVALID_ID},
-        {"{\"id\":\"\"}", "id", "must match", ST_REASON_INVALID_ID},
-        {"{\"id\":\"a..b\"}", "id", "must match", ST_REASON_INVALID_ID},
-        {"{\"id\":\"x\",\"text\":\"sixsix\"}", "text", "0 to 5 bytes", ST_REASON_INVALID_VALUE},
-        {"{\"id\":\"x\",\"bytes\":4096.0}", "bytes", "fraction", ST_REASON_INVALID_TYPE},
-        {"{\"id\":\"x\",\"bytes\":\"4096\"}", "bytes", "a string", ST_REASON_INVALID_TYPE},
-        {"{\"id\":\"x\",\"bytes\":-1}", "bytes", "at least 0", ST_REASON_INVALID_VALUE},
-        {"{\"id\":\"x\",\"bytes\":9007199254740992}", "bytes", "at most 9007199254740991",
-         ST_REASON_INVALID_VALUE},
-        {"{\"id\":\"x\",\"count\":0}", "count", "at least 1", ST_REASON_INVALID_VALUE},
-        {"{\"id\":\"x\",\"count\":4294967297}", "count", "at most 10", ST_REASON_INVALID_VALUE},
-        {"{\"id\":\"x\",\"flag\":1}", "flag", "must be of type boolean", ST_REASON_INVALID_TYPE},
-        {"{\"id\":\"x\",\"color\":\"green\"}", "color", "one of \"red\", \"blue\"",
-         ST_REASON_INVALID_VALUE},
-        {"{\"id\":\"x\",\"shape\":[1,-1]}", "shape[1]", "at least 0", ST_REASON_INVALID_VALUE},
-        {"{\"id\":\"x\",\"shape\":[1,true]}", "shape[1]", "integer", ST_REASON_INVALID_TYPE},
-        {"{\"id\":\"x\",\"shape\":[1,1,1,1,1,1,1,1,1]}", "shape", "0 to 8 items",
-         ST_REASON_INVALID_VALUE},
-        {"{\"id\":\"x\",\"shape\":{}}", "shape", "array", ST_REASON_INVALID_TYPE},
-        {"{\"id\":\"x\",\"devices\":[64]}", "devices[0]", "at most 63", ST_REASON_INVALID_VALUE},
-        {"{\"id\":\"x\",\"ids\":[]}", "ids", "1 to 2 items", ST_REASON_INVALID_VALUE},
-        {"{\"id\":\"x\",\"ids\":[\"a\",\"%\"]}", "ids[1]", "must match", ST_REASON_INVALID_ID},
-        {"{\"id\":\"x\",\"items\":[{\"rank\":0},{\"rank\":8}]}", "items[1].rank", "at most 7",
-         ST_REASON_INVALID_VALUE},
-        {"{\"id\":\"x\",\"items\":[{}]}", "items[0].rank", "is required", ST_REASON_MISSING_FIELD},
-        {"{\"id\":\"x\",\"items\":[1]}", "items[0]", "object", ST_REASON_INVALID_TYPE},
-        {"{\"id\":\"x\",\"inner\":{\"rank\":1,\"x\":1}}", "inner.x", "not a known",
-         ST_REASON_UNKNOWN_FIELD},
-        {"{\"id\":\"x\",\"labels\":{\"k\":1}}", "labels.k", "string", ST_REASON_INVALID_TYPE},
-        {"{\"id\":\"x\",\"labels\":{\"\":\"v\"}}", "labels.", "key must match",
-         ST_REASON_INVALID_VALUE},
-        {"{\"id\":\"x\",\"readers\":[\"a b\"]}", "readers[0]", "visible", ST_REASON_INVALID_VALUE},
-        {"{\"id\":\"x\",\"value\":\"ten\"}", "value", "decimal text", ST_REASON_INVALID_VALUE},
-        {"{\"id\":\"x\",\"value\":\"0x10\"}", "value", "decimal text", ST_REASON_INVALID_VALUE},
-        {"{\"id\":\"x\",\"value\":\" 1\"}", "value", "decimal text", ST_REASON_INVALID_VALUE},
-        {"{\"id\":\"x\",\"value\":\"-\"}", "value", "decimal text", ST_REASON_INVALID_VALUE},
-        {"{\"id\":\"x\",\"value\":\"18446744073709551616\"}", "value", "2^64-1",
-         ST_REASON_OUT_OF_RANGE_VALUE},
-        {"{\"id\":\"x\",\"value\":[]}", "value", "number or string", ST_REASON_INVALID_TYPE},
-        {"{\"id\":\"x\",\"wait_ns\":601}", "wait_ns", "0 to 600 seconds", ST_REASON_INVALID_VALUE},
-    };
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
         struct api_arena arena = {0};
         struct outer outer;
         struct st_error err = {0};
-        assert_int_not_equal(decode(rows[i].json, &arena, &outer, &err), ST_OK);
-        if (err.reason != rows[i].reason || !strstr(err.message, rows[i].message) ||
-            strcmp(err.field, rows[i].field) != 0) {
-            fail_msg("%s gives %s, field \"%s\": %s", rows[i].json,
+        assert_int_not_equal(decode(failures[i].json, &arena, &outer, &err), ST_OK);
+        if (err.reason != failures[i].reason || !strstr(err.message, failures[i].message) ||
+            strcmp(err.field, failures[i].field) != 0) {
+            fail_msg("%s gives %s, field \"%s\": %s", failures[i].json,
                      st_reason_info(err.reason)->name, err.field, err.message);
         }
         api_arena_done(&arena);

@@ -35,11 +35,10 @@ static void json_is_written_with_commas_where_they_belong(void **state)
     api_json_end(&text);
     size_t length;
     char *json = api_text_take(&text, &length);
-    assert_string_equal(json,
-                        "{\"a\":\"b\\\"\\\\\\n\\u0001\xef\xbf\xbd\xc3\xa9\\u007f\","
-                        "\"u\":18446744073709551615,\"i\":-9223372036854775808,"
-                        "\"list\":[true,null,{},{\"r\":1}],\"none\":null,\"never\":null,"
-                        "\"then\":\"1970-01-01T00:00:00.000001Z\"}");
+    assert_string_equal(json, "{\"a\":\"b\\\"\\\\\\n\\u0001\xef\xbf\xbd\xc3\xa9\\u007f\","
+                              "\"u\":18446744073709551615,\"i\":-9223372036854775808,"
+                              "\"list\":[true,null,{},{\"r\":1}],\"none\":null,\"never\":null,"
+                              "\"then\":\"1970-01-01T00:00:00.000001Z\"}");
     assert_int_equal(length, strlen(json));
     free(json);
 }
@@ -139,7 +138,7 @@ static void timeouts_are_parsed_strictly(void **state)
         assert_true(http_timeout_parse(good[i].text, &ns));
         assert_true(ns == good[i].ns);
     }
-    static const char *const bad[] = {"",   "S",   "1",    "1s",  "1 S",       "-1S", "+1S",
+    static const char *const bad[] = {"",     "S",   "1",    "1s",  "1 S",        "-1S", "+1S",
                                       "1.5S", "1SS", "0x1S", "1S ", "100000000S", "mS"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         uint64_t ns;

@@ -50,9 +50,9 @@ static void both_ways_of_writing_a_flag_are_read(void **state)
     (void)state;
     struct api_options options;
     struct st_error err;
-    const char *const arguments[] = {"--driver=software", "--software-memory", "64MiB",
-                                     "--insecure",        "--listen",          "127.0.0.1:1",
-                                     "--deterministic=off", NULL};
+    const char *const arguments[] = {
+        "--driver=software", "--software-memory",   "64MiB", "--insecure", "--listen",
+        "127.0.0.1:1",       "--deterministic=off", NULL};
     assert_int_equal(read_options(arguments, no_environment, &options, &err), ST_OK);
     assert_int_equal(options.driver, GPU_DRIVER_SOFTWARE);
     assert_true(options.software_memory_bytes == 64u << 20);
@@ -193,10 +193,14 @@ static void only_unknown_variables_of_ours_warn(void **state)
         const char *variable;
         bool warns;
     } rows[] = {
-        {"SYMTENSOR_SERVICE_HOST=10.0.0.1", true}, {"SYMTENSOR_HELP=true", true},
-        {"SYMTENSOR_URL=http://x", false},         {"SYMTENSOR_TOKEN_FILE=x", false},
-        {"SYMTENSOR_CA_FILE=x", false},            {"SYMTENSOR_FAULTS=x", false},
-        {"SYMTENSOR_SOFTWARE_P2P=0", false},       {"SYMTENSOR_LOG_LEVEL=info", false},
+        {"SYMTENSOR_SERVICE_HOST=10.0.0.1", true},
+        {"SYMTENSOR_HELP=true", true},
+        {"SYMTENSOR_URL=http://x", false},
+        {"SYMTENSOR_TOKEN_FILE=x", false},
+        {"SYMTENSOR_CA_FILE=x", false},
+        {"SYMTENSOR_FAULTS=x", false},
+        {"SYMTENSOR_SOFTWARE_P2P=0", false},
+        {"SYMTENSOR_LOG_LEVEL=info", false},
         {"SYMTENSO=1", false},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

@@ -54,15 +54,14 @@ static void paths_lead_to_their_routes_and_ids(void **state)
         {API_POST, "/v1/tensors/x:fill", "/v1/tensors/{tensor}:fill", "x,"},
         {API_POST, "/v1/tensors/x:all_reduce", "/v1/tensors/{tensor}:all_reduce", "x,"},
         {API_POST, "/v1/tensors/x:all_to_all", "/v1/tensors/{tensor}:all_to_all", "x,"},
-        {API_PUT, "/v1/tensors/x/shards/3/data", "/v1/tensors/{tensor}/shards/{rank}/data",
-         "x,3,"},
+        {API_PUT, "/v1/tensors/x/shards/3/data", "/v1/tensors/{tensor}/shards/{rank}/data", "x,3,"},
         {API_GET, "/v1/tensors/", "/v1/tensors/{tensor}", ","},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct http_found found;
-        assert_int_equal(http_router_find(*state, rows[i].method, rows[i].path,
-                                          strlen(rows[i].path), &found),
-                         HTTP_MATCH_ROUTE);
+        assert_int_equal(
+            http_router_find(*state, rows[i].method, rows[i].path, strlen(rows[i].path), &found),
+            HTTP_MATCH_ROUTE);
         assert_string_equal(found.entry->path, rows[i].entry);
         char ids[64] = "";
         for (uint32_t k = 0; k < found.id_count; k++) {
@@ -85,11 +84,26 @@ static void a_collective_route_knows_its_collective(void **state)
 static void unknown_paths_and_verbs_are_not_found(void **state)
 {
     static const char *const rows[] = {
-        "",          "/",          "livez",           "/livez/",          "/livez:x",
-        "/LIVEZ",    "/v1",        "/v1/tensor",      "/v1/tensors:",     "/v1/tensors:nope",
-        "//livez",   "/v1//tensors", "/v1/tensors/x:", "/v1/tensors/x:y", "/v1/tensors/x/shards",
-        "/v1:fill",  "/v1/tensors/x:fill:fill",      "/v1/tensors/x:{collective}",
-        "/v1/tensors/x/shards/0/data/", "/v1/tensors/x/shards/0/data:fill",
+        "",
+        "/",
+        "livez",
+        "/livez/",
+        "/livez:x",
+        "/LIVEZ",
+        "/v1",
+        "/v1/tensor",
+        "/v1/tensors:",
+        "/v1/tensors:nope",
+        "//livez",
+        "/v1//tensors",
+        "/v1/tensors/x:",
+        "/v1/tensors/x:y",
+        "/v1/tensors/x/shards",
+        "/v1:fill",
+        "/v1/tensors/x:fill:fill",
+        "/v1/tensors/x:{collective}",
+        "/v1/tensors/x/shards/0/data/",
+        "/v1/tensors/x/shards/0/data:fill",
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct http_found found;
@@ -115,9 +129,9 @@ static void another_method_names_those_that_exist(void **state)
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct http_found found;
-        assert_int_equal(http_router_find(*state, rows[i].method, rows[i].path,
-                                          strlen(rows[i].path), &found),
-                         HTTP_MATCH_NO_METHOD);
+        assert_int_equal(
+            http_router_find(*state, rows[i].method, rows[i].path, strlen(rows[i].path), &found),
+            HTTP_MATCH_NO_METHOD);
         assert_string_equal(found.allow, rows[i].allow);
     }
 }

@@ -17,6 +17,7 @@ static struct gpu_plan_input plan(const char *collective)
         .large_bytes = 4096,
         .device_count = 4,
         .peer_access = true,
+        .kernels = true,
         .multicast_input = true,
         .multicast_output = true,
     };
@@ -146,9 +147,21 @@ static void scratch_is_asked_for_where_results_would_meet_inputs(void **state)
     }
 }
 
+static void without_kernels_only_copies_fit(void **state)
+{
+    (void)state;
+    struct gpu_plan_input input = plan("broadcast");
+    input.kernels = false;
+    assert_true(fits("copy_engine", &input));
+    assert_false(fits("two_shot", &input));
+    assert_false(fits("one_shot", &input));
+    assert_false(fits("nvls", &input));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_kernels_only_copies_fit),
         cmocka_unit_test(every_algorithm_is_found_by_its_name),
         cmocka_unit_test(which_algorithm_fits_which_collective),
         cmocka_unit_test(without_peer_access_only_copies_are_left),

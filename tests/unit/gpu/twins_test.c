@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "gpu/kernels/lines.h"
 #include "gpu/kernels/twin.h"
@@ -499,6 +500,30 @@ static void copies_move_any_bits_unchanged(void **state)
     }
 }
 
+static void copies_in_place_do_not_write_their_source(void **state)
+{
+    (void)state;
+    const size_t bytes = 4096;
+    unsigned char *source = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char other[4096];
+    assert_true(source != MAP_FAILED);
+    for (unsigned streaming = 0; streaming < 2; streaming++) {
+        struct gpu_move_params params = {.inputs = {(uintptr_t)other, (uintptr_t)source},
+                                         .outputs = {(uintptr_t)other, (uintptr_t)source},
+                                         .world_size = 2,
+                                         .dtype = ST_DTYPE_UINT8,
+                                         .part_count = 1,
+                                         .movement_count = 1,
+                                         .streaming = streaming};
+        params.movements[0] = (struct gpu_movement){
+            .count = bytes, .source_rank = 1, .destination_rank = GPU_RANK_ALL};
+        memset(other, 1, sizeof(other));
+        run_move(&params); /* writing to the source would crash */
+        assert_memory_equal(other, source, bytes);
+    }
+    munmap(source, bytes);
+}
+
 static void exchanges_swap_both_places(void **state)
 {
     (void)state;
@@ -914,6 +939,7 @@ int main(void)
         cmocka_unit_test(parts_write_their_own_elements_and_all_of_them),
         cmocka_unit_test(chunks_of_large_launches_write_everything),
         cmocka_unit_test(copies_move_any_bits_unchanged),
+        cmocka_unit_test(copies_in_place_do_not_write_their_source),
         cmocka_unit_test(exchanges_swap_both_places),
         cmocka_unit_test(outputs_without_an_address_are_left_out),
         cmocka_unit_test(slices_of_different_ranks_reduce_in_place),

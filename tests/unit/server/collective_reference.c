@@ -120,8 +120,7 @@ static union st_scalar load(enum st_dtype dtype, const unsigned char *shard, uin
     return scalar;
 }
 
-static void store(enum st_dtype dtype, unsigned char *shard, uint64_t index,
-                  union st_scalar scalar)
+static void store(enum st_dtype dtype, unsigned char *shard, uint64_t index, union st_scalar scalar)
 {
     uint32_t size = st_dtype_info(dtype)->size_bytes;
     memcpy(shard + index * size, scalar.bytes, size);
@@ -205,9 +204,8 @@ static union st_scalar reduce_integers(const struct reference_run *run,
         folded = rank == 0 ? next : fold_bits(kind == ST_KIND_SIGNED, run->op, folded, next);
     }
     if (run->op == ST_OP_AVG) {
-        folded = kind == ST_KIND_SIGNED
-                     ? (uint64_t)((int64_t)folded / (int64_t)run->world_size)
-                     : folded / run->world_size;
+        folded = kind == ST_KIND_SIGNED ? (uint64_t)((int64_t)folded / (int64_t)run->world_size)
+                                        : folded / run->world_size;
     }
     return (union st_scalar){.bits = folded};
 }

@@ -25,8 +25,8 @@ bool reference_reduces(const struct reference_run *run);
 /**
  * Compute the output of @p rank.
  * @param inputs [world_size] shards of reference_input_count() elements.
- * @param output what the shard held before (in place: the input); elements that the collective does not
- *        write stay.
+ * @param output what the shard held before (in place: the input); elements that the collective does
+ * not write stay.
  */
 void reference_output(const struct reference_run *run, uint32_t rank,
                       const unsigned char *const *inputs, unsigned char *output);
@@ -34,7 +34,8 @@ void reference_output(const struct reference_run *run, uint32_t rank,
 /** Bits are equal, or both are a NaN of a float dtype (payloads are not promised). */
 bool reference_equal(enum st_dtype dtype, const unsigned char *a, const unsigned char *b);
 
-/** Element @p index of a shard full of ordinary and of awkward values, the same for the same arguments. */
+/** Element @p index of a shard full of ordinary and of awkward values, the same for the same
+ * arguments. */
 union st_scalar reference_value(enum st_dtype dtype, uint64_t seed, uint32_t rank, uint64_t index);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpu/driver/driver.h"
 #include "tests/unit/server/collective_reference.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -208,10 +209,8 @@ static void run_matrix(struct server *server, uint32_t world_size, enum st_dtype
 {
     static const uint64_t slices[] = {0, 1, 33, 517};
     for (size_t i = 0; i < COUNT(slices); i++) {
-        struct bench bench = {.server = server,
-                              .world_size = world_size,
-                              .dtype = dtype,
-                              .slice_count = slices[i]};
+        struct bench bench = {
+            .server = server, .world_size = world_size, .dtype = dtype, .slice_count = slices[i]};
         bench_open(&bench);
         for (size_t c = 0; gpu_collectives[c]; c++) {
             bench_run_ops(&bench, gpu_collectives[c], NULL);
@@ -343,8 +342,7 @@ static void what_does_not_fit_is_refused_with_its_reason(void **state)
         request.expected_generation = row->expected_generation;
         struct server_operation *operation = NULL;
         struct st_error err = {0};
-        enum st_status status =
-            server_collective(server, &node_caller, &request, &operation, &err);
+        enum st_status status = server_collective(server, &node_caller, &request, &operation, &err);
         if (status == ST_OK) {
             status = node_finish_status(operation, &err);
         }
@@ -433,7 +431,8 @@ static struct server_operation *submit_one_shot(struct server *server, const cha
 static void scratch_is_given_back(void **state)
 {
     (void)state;
-    static const uint64_t elements[] = {1u << 20, 5u << 20}; /* kept by the group, too much to keep */
+    static const uint64_t elements[] = {1u << 20,
+                                        5u << 20}; /* kept by the group, too much to keep */
     struct server *server = node_start(DEVICES, DEVICE_BYTES);
     struct st_error err = {0};
     node_group(server, "g", DEVICES, DEVICES);
@@ -443,6 +442,10 @@ static void scratch_is_given_back(void **state)
         struct server_operation *first = submit_one_shot(server, "t");
         assert_int_equal(node_finish_status(first, &err), ST_OK);
         uint64_t before = owned_bytes(server);
+        uint64_t created = gpu_faults_calls(GPU_CALL_cuMemCreate);
+        assert_int_equal(node_finish_status(submit_one_shot(server, "t"), &err), ST_OK);
+        created = gpu_faults_calls(GPU_CALL_cuMemCreate) - created;
+        assert_int_equal(created > 0, 4 * elements[i] > ST_SCRATCH_KEPT_BYTES);
         struct server_operation *operations[4];
         for (size_t k = 0; k < COUNT(operations); k++) {
             operations[k] = submit_one_shot(server, k % 2 ? "u" : "t");

@@ -293,6 +293,37 @@ static void a_hung_call_ends_in_time_and_other_groups_go_on(void **state)
     wait_until_gone(server, "behind");
     assert_holdings(server, &before);
     assert_int_equal(tensor_make(server, "fine", "hung", LARGE, &err), ST_OK);
+    assert_int_equal(gpu_device_state(server_gpu(server), 0), GPU_DEVICE_OK);
+    assert_int_equal(tensor_make(server, "stuck", "again", LARGE, &err), ST_OK);
+}
+
+static void calls_that_are_slow_together_are_no_call_that_hangs(void **state)
+{
+    struct server *server = *state;
+    struct st_error err = {0};
+    assert_int_equal(group_make(server, "g", 4, &err), ST_OK);
+    server_set_driver_call_limit(server, 200 * ST_NS_PER_MS);
+    for (uint64_t nth = 1; nth <= 4; nth++) {
+        gpu_faults_arm_hang(GPU_CALL_cuMemCreate, nth, 100);
+        gpu_faults_arm_hang(GPU_CALL_cuMemRelease, nth, 100);
+    }
+    assert_int_equal(tensor_make(server, "g", "t", LARGE, &err), ST_OK);
+    assert_int_equal(tensor_drop(server, "t", &err), ST_OK);
+    assert_true(gpu_faults_disarm());
+    assert_int_equal(gpu_device_state(server_gpu(server), 0), GPU_DEVICE_OK);
+}
+
+static void a_group_says_what_its_team_found_about_multicast(void **state)
+{
+    struct server *server = *state;
+    struct st_error err = {0};
+    struct server_group *group = NULL;
+    gpu_faults_arm(GPU_CALL_cuMulticastGetGranularity, 1, CUDA_ERROR_ILLEGAL_STATE);
+    assert_int_equal(group_make(server, "g", 2, &err), ST_OK);
+    assert_true(gpu_faults_disarm());
+    assert_int_equal(server_group_get(server, "g", &group, &err), ST_OK);
+    assert_int_equal(group->multicast_reason, GPU_MULTICAST_FABRIC_MANAGER_ERROR);
+    server_snapshot_release(&group->base);
 }
 
 static void many_hung_groups_leave_a_thread_for_the_others(void **state)
@@ -371,6 +402,8 @@ int main(void)
         CASE(a_batch_larger_than_the_device_is_taken_back),
         CASE(random_creates_failures_and_deletes_are_accounted_for_exactly),
         CASE(a_hung_call_ends_in_time_and_other_groups_go_on),
+        CASE(calls_that_are_slow_together_are_no_call_that_hangs),
+        CASE(a_group_says_what_its_team_found_about_multicast),
         CASE(many_hung_groups_leave_a_thread_for_the_others),
         CASE(a_hung_group_create_fails_and_is_taken_back),
         CASE(the_node_does_not_end_while_a_call_hangs),

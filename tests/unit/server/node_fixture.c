@@ -182,8 +182,8 @@ void node_tensor_delete(struct server *server, const char *id)
 }
 
 struct server_collective_request node_collective_request(const char *verb, const char *tensor,
-                                                         const char *output,
-                                                         enum st_reduce_op op, uint32_t root)
+                                                         const char *output, enum st_reduce_op op,
+                                                         uint32_t root)
 {
     struct server_collective_request request = {
         .collective = gpu_collective_find(verb),
@@ -213,7 +213,6 @@ struct server_transfer_request node_transfer_request(const char *tensor, uint32_
     snprintf(request.tensor, sizeof(request.tensor), "%s", tensor);
     return request;
 }
-
 
 static enum st_status open_side(bool upload, struct server *server,
                                 const struct server_transfer_request *request,
@@ -338,7 +337,8 @@ enum st_status node_get(struct server *server, const char *tensor, uint32_t rank
     }
     bool complete = node_download_bytes(&transfer, data, bytes, err);
     if (complete) {
-        assert_int_equal(node_transfer_wait(&transfer, NODE_PATIENCE_MS, err), SERVER_TRANSFER_DONE);
+        assert_int_equal(node_transfer_wait(&transfer, NODE_PATIENCE_MS, err),
+                         SERVER_TRANSFER_DONE);
     }
     node_transfer_close(&transfer);
     return complete ? ST_OK : err->status;

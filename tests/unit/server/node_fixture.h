@@ -6,8 +6,8 @@
 #include "server/server.h"
 
 /**
- * A node on the software driver inside the test's process, driven through server/server.h. What a test
- * expects to succeed fails the test when it does not; what may fail returns its status.
+ * A node on the software driver inside the test's process, driven through server/server.h. What a
+ * test expects to succeed fails the test when it does not; what may fail returns its status.
  */
 
 extern const struct server_caller node_caller; /**< An operator without a deadline. */
@@ -31,8 +31,8 @@ enum st_status node_finish_status(struct server_operation *operation, struct st_
 
 /** A request with the defaults of the HTTP contract; @p output may be NULL. */
 struct server_collective_request node_collective_request(const char *verb, const char *tensor,
-                                                         const char *output,
-                                                         enum st_reduce_op op, uint32_t root);
+                                                         const char *output, enum st_reduce_op op,
+                                                         uint32_t root);
 /** Submit and wait; fails the test unless it succeeds. */
 void node_collective(struct server *server, const struct server_collective_request *request);
 

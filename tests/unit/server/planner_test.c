@@ -45,13 +45,12 @@ static const struct planner_case cases[] = {
      true, true, NULL, true, ST_REASON_NONE, "nvls", true},
     {"nvls by name", "all_reduce", ST_DTYPE_FLOAT32, ST_OP_SUM, 4, 4, 64 << 20, true, true, false,
      true, "nvls", false, ST_REASON_NONE, "nvls", false},
-    {"nvls by name without leave to change the order", "all_reduce", ST_DTYPE_FLOAT32, ST_OP_SUM,
-     4, 4, 64 << 20, true, true, false, true, "nvls", true, ST_REASON_NOT_DETERMINISTIC, NULL,
-     false},
+    {"nvls by name without leave to change the order", "all_reduce", ST_DTYPE_FLOAT32, ST_OP_SUM, 4,
+     4, 64 << 20, true, true, false, true, "nvls", true, ST_REASON_NOT_DETERMINISTIC, NULL, false},
     {"nvls without multicast", "all_reduce", ST_DTYPE_FLOAT32, ST_OP_SUM, 4, 4, 64 << 20, true,
      false, false, true, "nvls", false, ST_REASON_UNSUPPORTED_ALGORITHM, NULL, false},
-    {"nvls has no float max", "all_reduce", ST_DTYPE_FLOAT32, ST_OP_MAX, 4, 4, 64 << 20, true,
-     true, false, true, "nvls", false, ST_REASON_UNSUPPORTED_ALGORITHM, NULL, false},
+    {"nvls has no float max", "all_reduce", ST_DTYPE_FLOAT32, ST_OP_MAX, 4, 4, 64 << 20, true, true,
+     false, true, "nvls", false, ST_REASON_UNSUPPORTED_ALGORITHM, NULL, false},
     {"nvls has no float8", "all_reduce", ST_DTYPE_FLOAT8_E5M2, ST_OP_SUM, 4, 4, 64 << 20, true,
      true, false, true, "nvls", false, ST_REASON_UNSUPPORTED_ALGORITHM, NULL, false},
     {"copy engines do not add", "all_reduce", ST_DTYPE_FLOAT32, ST_OP_SUM, 4, 4, 64 << 20, true,
@@ -63,8 +62,8 @@ static const struct planner_case cases[] = {
      "copy_engine", true},
     {"bool has no sum", "all_reduce", ST_DTYPE_BOOL, ST_OP_SUM, 4, 4, 4096, true, false, false,
      true, NULL, true, ST_REASON_UNSUPPORTED_OP, NULL, false},
-    {"floats have no bits", "reduce_scatter", ST_DTYPE_FLOAT16, ST_OP_BXOR, 4, 4, 4096, true,
-     false, false, false, "two_shot", true, ST_REASON_UNSUPPORTED_OP, NULL, false},
+    {"floats have no bits", "reduce_scatter", ST_DTYPE_FLOAT16, ST_OP_BXOR, 4, 4, 4096, true, false,
+     false, false, "two_shot", true, ST_REASON_UNSUPPORTED_OP, NULL, false},
 };
 
 static struct gpu_plan_input plan_input(const struct planner_case *row)
@@ -77,6 +76,7 @@ static struct gpu_plan_input plan_input(const struct planner_case *row)
         .large_bytes = row->bytes,
         .device_count = row->device_count,
         .peer_access = row->peer_access,
+        .kernels = true,
         .multicast_input = row->multicast,
         .multicast_output = row->multicast,
         .nvls_allowed = row->nvls_allowed,
@@ -125,7 +125,8 @@ static void a_reason_reads_as_a_sentence(void **state)
         const char *named, *reason;
     } sentences[] = {
         {"all_reduce", 64 << 20, 0, 4, NULL,
-         "64 MiB over 4 devices with peer access: each device reduces a quarter and writes it where "
+         "64 MiB over 4 devices with peer access: each device reduces a quarter and writes it "
+         "where "
          "it goes"},
         {"broadcast", 1 << 10, 0, 5, NULL,
          "1 KiB over 5 devices with peer access: each device moves 1/5 to where it goes"},
@@ -203,6 +204,10 @@ static void check_error(const struct gpu_plan_input *input,
         assert_false(request->algorithm->deterministic);
         check_listed(input, request->deterministic, err);
         return;
+    case ST_REASON_NO_KERNELS:
+        assert_true(input->collective->reduces);
+        assert_false(input->kernels);
+        return;
     case ST_REASON_NO_PEER_ACCESS:
         assert_null(request->algorithm);
         assert_false(input->peer_access);
@@ -255,6 +260,7 @@ static void check_environments(struct gpu_plan_input *input)
         input->multicast_input = bits & 4;
         input->multicast_output = bits & 8;
         input->nvls_allowed = bits & 16;
+        input->kernels = bits % 7 != 0;
         input->device_count = bits % 3 == 0 ? 1 : input->shape.world_size;
         input->shape.slice_count = slices[(bits / 2) % COUNT(slices)];
         input->large_bytes = gpu_collective_large_count(input->collective, &input->shape) *
@@ -294,8 +300,7 @@ static void every_op_of_every_dtype_has_a_deterministic_algorithm(void **state)
                     gpu_algorithms[i], (enum st_dtype)dtype, (enum st_reduce_op)op);
                 best = support > best ? support : best;
             }
-            bool defined =
-                st_reduce_op_supports((enum st_reduce_op)op, (enum st_dtype)dtype);
+            bool defined = st_reduce_op_supports((enum st_reduce_op)op, (enum st_dtype)dtype);
             assert_int_equal(best, defined ? SERVER_SUPPORT_DETERMINISTIC : SERVER_SUPPORT_NONE);
         }
     }

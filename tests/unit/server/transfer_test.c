@@ -39,7 +39,8 @@ static unsigned char *pattern(uint64_t bytes, unsigned seed)
     return data;
 }
 
-static struct server_operation *submit_fill(struct server *server, const char *tensor, int64_t value)
+static struct server_operation *submit_fill(struct server *server, const char *tensor,
+                                            int64_t value)
 {
     struct server_fill_request request = {.pattern = GPU_FILL_VALUE,
                                           .number = SERVER_NUMBER_INT64,
@@ -453,7 +454,8 @@ static void logical_order_is_row_major_whatever_the_strides(void **state)
     struct node_transfer transfer;
     assert_int_equal(node_upload_open(*state, &request, &transfer, &err), ST_OK);
     const char *bytes = (const char *)logical;
-    assert_true(node_upload_bytes(&transfer, bytes, 7, &err)); /* a cut element waits for its rest */
+    assert_true(
+        node_upload_bytes(&transfer, bytes, 7, &err)); /* a cut element waits for its rest */
     assert_true(node_upload_bytes(&transfer, bytes + 7, sizeof(logical) - 7, &err));
     server_upload_finish(transfer.transfer);
     assert_int_equal(node_transfer_wait(&transfer, PATIENCE_MS, &err), SERVER_TRANSFER_DONE);

@@ -201,8 +201,7 @@ static const struct copy_case copy_cases[] = {
     {"all behind the end is nothing", "a", "b", 0, 0, 64, 0, false, 0, ST_REASON_NONE},
     {"an overlap", "a", "a", 0, 0, 0, 1, true, 32, ST_REASON_OVERLAP},
     {"an overlap the other way", "a", "", 1, 1, 31, 0, true, 32, ST_REASON_OVERLAP},
-    {"too much for the destination", "a", "c", 0, 0, 0, 0, false, 0,
-     ST_REASON_RANGE_OUT_OF_BOUNDS},
+    {"too much for the destination", "a", "c", 0, 0, 0, 0, false, 0, ST_REASON_RANGE_OUT_OF_BOUNDS},
     {"behind the source", "a", "b", 0, 0, 65, 0, false, 0, ST_REASON_RANGE_OUT_OF_BOUNDS},
     {"more than the source", "c", "a", 0, 0, 0, 0, true, 33, ST_REASON_RANGE_OUT_OF_BOUNDS},
     {"more than there is", "a", "b", 0, 0, 1, 0, true, UINT64_MAX, ST_REASON_RANGE_OUT_OF_BOUNDS},
@@ -341,8 +340,8 @@ static void checksums_are_those_of_the_bytes(void **state)
     node_tensor(*state, "g", "t", ST_DTYPE_UINT8, 9);
     assert_int_equal(node_put(*state, "t", 1, "123456789", 9, &err), ST_OK);
     for (size_t i = 0; i < COUNT(hex); i++) {
-        struct server_operation_view *view = node_finish(
-            submit_checksum(*state, "t", (enum server_checksum_algorithm)i));
+        struct server_operation_view *view =
+            node_finish(submit_checksum(*state, "t", (enum server_checksum_algorithm)i));
         assert_int_equal(view->state, SERVER_OPERATION_SUCCEEDED);
         assert_int_equal(view->result.kind, SERVER_RESULT_CHECKSUMS);
         assert_int_equal(view->result.count, 2);
