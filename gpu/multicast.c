@@ -293,15 +293,28 @@ void gpu_multicast_user_remove(struct gpu_multicast_binding *binding,
 
 /* ---------------------------------------------------------------- chunks */
 
-/**
- * Undo exactly what was done; everything that was bound is unbound, or goes with the object. One
- * that stays takes its slot and its memory along: both stay counted.
- */
+/** Undo exactly what was done; everything that was bound is unbound, or goes with the object. */
+static void chunk_take_down(struct gpu_multicast_chunk *chunk)
+{
+    struct gpu_device *device = chunk->team->lanes[0].device;
+    const struct gpu_driver *driver = chunk->team->gpu->driver;
+    chunk->stays = chunk->mapped;
+    if (chunk->created) {
+        chunk->stays |=
+            !multicast_undo(device, GPU_CALL_cuMemRelease, driver->cuMemRelease(chunk->handle));
+        chunk->created = false;
+    }
+    if (chunk->reserved && !chunk->mapped) {
+        multicast_undo(device, GPU_CALL_cuMemAddressFree,
+                       driver->cuMemAddressFree(chunk->address, chunk->size_bytes));
+    }
+    chunk->reserved = false;
+}
+
+/** An object that stays takes its slot and its memory along: both stay counted. */
 static void chunk_destroy(struct gpu_multicast_chunk *chunk)
 {
     struct gpu_team *team = chunk->team;
-    struct gpu_device *device = team->lanes[0].device;
-    const struct gpu_driver *driver = team->gpu->driver;
     struct gpu_multicast_chunk **at = &team->chunks;
     while (*at && *at != chunk) {
         at = &(*at)->team_next;
@@ -309,18 +322,13 @@ static void chunk_destroy(struct gpu_multicast_chunk *chunk)
     if (*at) {
         *at = chunk->team_next;
     }
-    bool gone = !chunk->mapped;
     if (chunk->created) {
-        gone &= multicast_undo(device, GPU_CALL_cuMemRelease, driver->cuMemRelease(chunk->handle));
+        chunk_take_down(chunk);
     }
-    if (chunk->reserved && !chunk->mapped) {
-        multicast_undo(device, GPU_CALL_cuMemAddressFree,
-                       driver->cuMemAddressFree(chunk->address, chunk->size_bytes));
-    }
-    for (uint32_t i = 0; i < team->lane_count && gone; i++) {
+    for (uint32_t i = 0; i < team->lane_count && !chunk->stays; i++) {
         gpu_device_unquarantine(team->lanes[i].device, chunk->quarantined_bytes[i]);
     }
-    chunk_unlist(chunk, gone);
+    chunk_unlist(chunk, !chunk->stays);
     gpu_ranges_done(&chunk->ranges);
     free(chunk);
 }
@@ -548,11 +556,16 @@ uint64_t gpu_multicast_unbind(struct gpu_multicast_binding *binding)
         return 0;
     }
     struct gpu_multicast_chunk *chunk = binding->chunk;
-    if (chunk->bindings == 1) {
+    bool last = chunk->bindings == 1;
+    if (last) {
         chunk_unlist(chunk, false);
         chunk_unmap(chunk);
     }
     binding->bound = binding_unbind(binding);
+    if (last) {
+        chunk_take_down(chunk);
+        binding->bound = chunk->stays ? binding->bound : 0;
+    }
     return binding->bound;
 }
 

@@ -26,6 +26,7 @@ struct gpu_multicast_chunk {
     CUmemGenericAllocationHandle handle;
     CUdeviceptr address;
     bool created, reserved, mapped;
+    bool stays; /**< The driver did not take it back. */
     /* Below: under gpu.multicast_lock, for gpu_multicast_list(). */
     struct gpu_multicast_chunk *list_next;
     bool listed;
@@ -72,14 +73,13 @@ enum gpu_multicast_reason gpu_multicast_bind(struct gpu_team *team,
                                              uint64_t bytes,
                                              struct gpu_multicast_binding **ret_binding);
 /**
- * Unbind, before the memory is unmapped; the last binding of a chunk unmaps it first. NULL:
- * nothing.
- * @return lanes (bit i) where the driver refused: the object still holds the memory there.
+ * Unbind, before the memory is unmapped; the last binding of a chunk unmaps the object first and
+ * releases it then. NULL: nothing.
+ * @return lanes (bit i) whose memory the object still holds: the driver refused.
  */
 uint64_t gpu_multicast_unbind(struct gpu_multicast_binding *binding);
 /**
- * After gpu_multicast_unbind(), when the memory has been given back; the last binding of a chunk
- * takes the object along. NULL: nothing.
+ * After gpu_multicast_unbind(), when the memory has been given back. NULL: nothing.
  * @param held lanes whose memory is counted nowhere else and still held by the object: it is
  * quarantined until the object goes.
  */

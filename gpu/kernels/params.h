@@ -77,7 +77,9 @@ struct gpu_multicast_params {
 /** What symtensor_fill writes. */
 enum gpu_fill_pattern { GPU_FILL_VALUE, GPU_FILL_RANK, GPU_FILL_IOTA };
 
-/** symtensor_fill: element i (row-major logical index) of one shard. Integers wrap, floats round.
+/**
+ * symtensor_fill: element i (row-major logical index) of one shard. Integers wrap, floats round, bool
+ * is "not 0".
  */
 struct gpu_fill_params {
     uint64_t address;

@@ -268,6 +268,14 @@ static void row_params(const struct bench_row *row, size_t bytes, struct gpu_mov
     row->movements(ret, bytes / st_dtype_info(options.dtype)->size_bytes);
 }
 
+/** Median, p10 and p90 of sorted times, as a rate. */
+static void row_print_rate(double traffic, const uint64_t *times)
+{
+    uint32_t tenth = options.rounds / 10;
+    printf(" %5.1f GB/s [%.1f-%.1f]", traffic / (double)times[options.rounds / 2],
+           traffic / (double)times[options.rounds - 1 - tenth], traffic / (double)times[tenth]);
+}
+
 static void row_run(const struct bench_row *row, unsigned cores)
 {
     static uint64_t times[BARE_MAX + 1][ROUNDS_MAX];
@@ -290,16 +298,15 @@ static void row_run(const struct bench_row *row, unsigned cores)
         qsort(times[i], options.rounds, sizeof(times[i][0]), compare_times);
         best = i > 1 && times[i][options.rounds / 2] < times[best][options.rounds / 2] ? i : best;
     }
-    uint32_t middle = options.rounds / 2, tenth = options.rounds / 10;
     double traffic = (double)(work.reads + work.writes) * (double)bytes;
     const struct bare_variant *winner = &variants[best - 1];
-    printf(
-        "%-20s %2ur %2uw  bare %5.1f GB/s (%u threads, %s, %zu)  twin %5.1f GB/s [%.1f-%.1f]  "
-        "ratio %.2f\n",
-        row->name, work.reads, work.writes, traffic / (double)times[best][middle], winner->threads,
-        winner->non_temporal ? "nt" : "normal", winner->block_bytes,
-        traffic / (double)times[0][middle], traffic / (double)times[0][options.rounds - 1 - tenth],
-        traffic / (double)times[0][tenth], (double)times[best][middle] / (double)times[0][middle]);
+    printf("%-20s %2ur %2uw  bare", row->name, work.reads, work.writes);
+    row_print_rate(traffic, times[best]);
+    printf(" (%u threads, %s, %zu)  twin", winner->threads, winner->non_temporal ? "nt" : "normal",
+           winner->block_bytes);
+    row_print_rate(traffic, times[0]);
+    printf("  ratio %.2f\n",
+           (double)times[best][options.rounds / 2] / (double)times[0][options.rounds / 2]);
     fflush(stdout);
 }
 

@@ -319,8 +319,8 @@ static void what_stays_with_the_driver_is_counted_once_and_keeps_its_slot(void *
         uint64_t quarantined_bytes;
         uint32_t slots;
     } rows[] = {
-        {GPU_CALL_cuMemRelease, 3, RIG_GRANULE, 1}, /* the object, with what is bound to it */
-        {GPU_CALL_cuMemRelease, 1, RIG_GRANULE, 0}, /* the memory, bound or not */
+        {GPU_CALL_cuMemRelease, 1, RIG_GRANULE, 1}, /* the object, with what is bound to it */
+        {GPU_CALL_cuMemRelease, 2, RIG_GRANULE, 0}, /* the memory, bound or not */
         {GPU_CALL_cuMemUnmap, 1, RIG_GRANULE, 1},   /* the object stays mapped */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

@@ -397,26 +397,6 @@ static void a_sticky_error_ends_the_work_behind_it_in_bounded_time(void **state)
     }
 }
 
-static void a_team_that_is_destroyed_waits_for_its_work(void **state)
-{
-    (void)state;
-    rig_open(&rig, &(struct rig_options){.launch_delay_us = "300000"});
-    struct gpu_team *team = rig_team(&rig, 2, 2);
-    const struct gpu_memory_spec plain = {.size_bytes = RIG_GRANULE,
-                                          .multicast = GPU_MULTICAST_DISABLED};
-    struct gpu_memory *memory = NULL;
-    struct st_error err = {0};
-    assert_status(gpu_memory_create(team, &plain, &memory, &err), ST_OK);
-    struct rig_wait wait = RIG_WAIT_INIT;
-    struct gpu_collective_spec spec = all_reduce(team, memory, 16);
-    gpu_collective_run(team, &spec, rig_completion(&wait));
-    assert_int_equal(wait.calls, 0);
-    gpu_memory_destroy(memory); /* waits for what runs on it */
-    gpu_team_destroy(team);
-    assert_int_equal(wait.calls, 1);
-    rig_close(&rig);
-}
-
 static void a_job_on_a_lost_device_waits_for_its_other_devices(void **state)
 {
     (void)state;
@@ -623,7 +603,6 @@ int main(void)
         cmocka_unit_test(a_failure_says_whether_anything_was_queued),
         cmocka_unit_test(without_kernels_the_plan_says_so_and_work_leaves_all_as_it_was),
         cmocka_unit_test(a_copy_finds_a_buffer_when_transfers_have_all_of_theirs),
-        cmocka_unit_test(a_team_that_is_destroyed_waits_for_its_work),
         cmocka_unit_test(threads_share_teams_and_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
