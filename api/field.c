@@ -169,19 +169,21 @@ enum st_status api_fields_decode(struct api_decoding *decoding, const struct api
 
 static int hex_value(char digit)
 {
-    const char *digits = "0123456789abcdef";
-    const char *at = digit ? strchr(digits, digit | 0x20) : NULL;
-    return at ? (int)(at - digits) : -1;
+    static const char digits[] = "0123456789abcdefABCDEF";
+    const char *at = digit ? strchr(digits, digit) : NULL;
+    int value = at ? (int)(at - digits) : -1;
+    return value < 16 ? value : value - 6;
 }
 
-/** Undo "%XX" and "+" of text[0..length) in the arena. NULL: malformed, a NUL, no UTF-8 or no
- * memory. */
+/** Undo "%XX" and "+" of text[0..length) in the arena. NULL: malformed, a NUL, a blank or control
+ * byte that is not escaped, no UTF-8 or no memory. */
 static char *query_unescape(struct api_arena *arena, const char *text, size_t length)
 {
     char *copy = api_arena_copy(arena, text, length);
     size_t out = 0;
     for (size_t in = 0; copy && in < length; in++) {
-        char byte = text[in] == '+' ? ' ' : text[in];
+        unsigned char raw = (unsigned char)text[in];
+        char byte = raw == '+' ? ' ' : text[in];
         if (byte == '%') {
             int high = in + 2 < length ? hex_value(text[in + 1]) : -1;
             int low = in + 2 < length ? hex_value(text[in + 2]) : -1;
@@ -191,7 +193,7 @@ static char *query_unescape(struct api_arena *arena, const char *text, size_t le
             byte = (char)(high * 16 + low);
             in += 2;
         }
-        if (!byte) {
+        if (!byte || raw <= 0x20 || raw == 0x7f) {
             return NULL;
         }
         copy[out++] = byte;
@@ -269,7 +271,8 @@ static enum st_status query_decode_text(struct api_decoding *decoding, struct qu
                          : query_unescape(decoding->arena, "true", 4);
     if (!name || !name[0] || !value) {
         return st_fail(err, ST_REASON_INVALID_QUERY, NULL,
-                       "the query holds a malformed escape, a NUL or bytes that are no UTF-8");
+                       "the query holds a malformed escape, a NUL, a blank or control byte that is "
+                       "not escaped, or bytes that are no UTF-8");
     }
     size_t mark = api_path_push_name(decoding, name);
     enum st_status status = query_decode_pair(decoding, run, name, value, err);

@@ -85,6 +85,7 @@ static void metric_cut(const struct metric *metric, const struct metrics_snapsho
 {
     metric_sample(text, metric->name, "phase=\"head\"", snapshot->source->front.cut_head);
     metric_sample(text, metric->name, "phase=\"body\"", snapshot->source->front.cut_body);
+    metric_sample(text, metric->name, "phase=\"reply\"", snapshot->source->front.cut_reply);
 }
 
 static void metric_slots(const struct metric *metric, const struct metrics_snapshot *snapshot,

@@ -41,6 +41,12 @@ static enum st_status live_handler(struct api_request *request, struct st_error 
     return reply_text(request, &text, err);
 }
 
+/** The health listener answers before there is a server. */
+static enum st_status fail_starting(struct st_error *err)
+{
+    return st_fail(err, ST_REASON_NODE_STARTING, NULL, "the devices are being opened");
+}
+
 /** Devices that are not lost; degraded ones come back or are replaced without a new start. */
 static uint32_t devices_usable(const struct gpu *gpu)
 {
@@ -68,6 +74,9 @@ static void ready_write_devices(struct api_text *text, const struct gpu *gpu)
 static enum st_status ready_handler(struct api_request *request, struct st_error *err)
 {
     const struct ready_query *query = request->query;
+    if (!request->server) {
+        return fail_starting(err);
+    }
     const struct gpu *gpu = server_gpu(request->server);
     struct server_node node;
     server_node(request->server, &node);
@@ -108,6 +117,9 @@ static enum st_status version_handler(struct api_request *request, struct st_err
 
 static enum st_status metrics_handler(struct api_request *request, struct st_error *err)
 {
+    if (!request->server) {
+        return fail_starting(err);
+    }
     const struct http_front *front = ((struct http_exchange *)request)->connection->listener->front;
     struct api_metrics_source source = {.server = request->server, .router = front->router};
     http_front_metrics(front, &source.front);

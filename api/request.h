@@ -83,6 +83,9 @@ ST_MUST_CHECK enum st_status api_reply_stream(
 /** Something changed: continue the request if it is suspended. Thread: any. arg is the struct
  * api_request. This is the notify function for server_*_open() and server_operation_wait(). */
 void api_request_notify(void *arg);
+/** Whether the client took bytes of a reply since the last call. Thread: the timers'. arg is the
+ * struct api_request. This is the moved function for server_download_open(). */
+bool api_request_moved(void *arg);
 /**
  * Stop here and call again(request) on the listener's thread after the next api_request_notify(). A
  * notify that came since the handler (or the last continuation) began counts, so none is lost; one

@@ -17,8 +17,8 @@ struct st_error_detail {
 struct st_error {
     enum st_status status;
     enum st_reason reason;
-    uint16_t http_code;             /**< 0: the status's own. Set by api/ only. */
-    uint32_t retry_after_ms;        /**< 0: none. */
+    uint16_t http_code;      /**< 0: the status's own. Set by api/ only. */
+    uint32_t retry_after_ms; /**< 0: none. */
     bool untouched; /**< Of device work: nothing was queued, no byte can have been written. */
     char field[ST_ERROR_FIELD_MAX]; /**< Field path such as "shape[1]", or empty. */
     char message[ST_ERROR_MESSAGE_MAX];

@@ -34,8 +34,10 @@
 #define ST_OPERATIONS_QUEUED_MAX 1024 /**< Accepted and unfinished operations of one group. */
 #define ST_OPERATIONS_KEPT_MAX 10000  /**< Finished operations that stay readable. */
 #define ST_OPERATION_KEPT_SECONDS 3600
-#define ST_OPERATION_WAITERS_MAX 4096 /**< Requests that wait for operations, node-wide. */
-#define ST_TRANSFERS_MAX 256          /**< Data bodies in flight, both directions together. */
+#define ST_OPERATIONS_KEPT_BYTES (128u << 20) /**< Of their records, replies not counted. */
+#define ST_OPERATION_WAITERS_MAX 4096         /**< Requests that wait for operations, node-wide. */
+#define ST_TRANSFERS_MAX 256 /**< Data bodies in flight, both directions together. */
+#define ST_TRANSFERS_PRINCIPAL_MAX (ST_TRANSFERS_MAX / 2) /**< Of these, of one principal. */
 #define ST_PAGE_SIZE_DEFAULT 50
 #define ST_PAGE_SIZE_MAX 1000
 
@@ -48,6 +50,8 @@
 #define ST_WAIT_SECONDS_DEFAULT 10
 #define ST_WAIT_SECONDS_MAX 600
 #define ST_TRANSFER_STALL_SECONDS 10 /**< A body without progress for so long is cut. */
+#define ST_TRANSFER_CUT_SECONDS 15   /**< Its connection after so long without a byte. */
+#define ST_TRANSFER_RATE_MIN 1024    /**< Bytes a second: a slower body is cut too. */
 #define ST_DRIVER_CALL_SECONDS                                                                     \
     30 /**< A driver call that takes longer makes its device degraded.                             \
         */
@@ -59,7 +63,14 @@
 #define ST_HTTP_CONNECTION_MEMORY (32u << 10) /**< Zeroed for each request: more costs time. */
 #define ST_HTTP_HEADER_SECONDS 10 /**< From accept (or the last reply) to a complete head. */
 #define ST_HTTP_IDLE_SECONDS 60
+#define ST_HTTP_CONNECTIONS_PER_UID_MAX 768 /**< Of the Unix socket's: others keep room. */
+#define ST_HTTP_REPLY_SECONDS 20            /**< For a reply to be read, and one more for each: */
+#define ST_HTTP_REPLY_BYTES_PER_SECOND (64u << 10)
+#define ST_HTTP_PAGE_BYTES (4u << 20)  /**< A page of a list ends with the item that passes it. */
 #define ST_DATA_JSON_ELEMENTS_MAX 1024 /**< Elements that a JSON data reply may hold. */
+
+/* Descriptors: memory takes what this and ST_HTTP_CONNECTIONS_MAX for each listener leave over. */
+#define ST_DESCRIPTORS_KEPT 256 /**< Of the process itself and of the driver. */
 
 /* Staging of data bodies. */
 #define ST_STAGING_BYTES (1u << 20) /**< One pinned buffer. */
@@ -68,6 +79,10 @@
 
 _Static_assert(ST_NODE_RANKS_MAX <= ST_WORLD_SIZE_MAX, "a node's ranks are ranks of a group");
 _Static_assert(ST_BATCH_MAX <= ST_TENSORS_MAX, "a batch must fit into the registry");
+_Static_assert(ST_HTTP_CONNECTIONS_PER_UID_MAX < ST_HTTP_CONNECTIONS_MAX,
+               "one user leaves room for others");
+_Static_assert(ST_TRANSFER_STALL_SECONDS < ST_TRANSFER_CUT_SECONDS,
+               "a body that stalls can be told so before its connection is cut");
 _Static_assert(ST_PAGE_SIZE_DEFAULT <= ST_PAGE_SIZE_MAX, "the default page is a page");
 _Static_assert(ST_WAIT_SECONDS_DEFAULT <= ST_WAIT_SECONDS_MAX, "the default wait is a wait");
 

@@ -72,7 +72,7 @@ const struct st_status_info *st_status_info(enum st_status status);
     X(RANGE_NOT_SATISFIABLE, OUT_OF_RANGE, "the byte range lies outside the data")                 \
     X(METHOD_NOT_ALLOWED, UNIMPLEMENTED, "the path exists, the method does not")                   \
     X(ROUTE_NOT_FOUND, NOT_FOUND, "no such path")                                                  \
-    X(NOT_AVAILABLE_YET, UNIMPLEMENTED, "this route is reserved for a later version")              \
+    X(NOT_AVAILABLE_YET, UNIMPLEMENTED, "reserved for a later version")                            \
     X(FOREIGN_HOST, PERMISSION_DENIED, "the Host or Origin header names another site")             \
     X(FOREIGN_USER, PERMISSION_DENIED, "this user may not use the socket")                         \
     X(ROLE_REQUIRED, PERMISSION_DENIED, "the role of the caller does not allow this")              \
@@ -123,11 +123,12 @@ const struct st_status_info *st_status_info(enum st_status status);
     X(TOO_MANY_RESOURCES, RESOURCE_EXHAUSTED, "a limit of GET /v1/node is reached")                \
     X(TOO_MANY_TRANSFERS, RESOURCE_EXHAUSTED, "too many data bodies are in flight")                \
     X(NODE_DRAINING, UNAVAILABLE, "the node is draining")                                          \
+    X(NODE_STARTING, UNAVAILABLE, "the devices are being opened")                                  \
     X(OPERATION_CANCELLED, CANCELLED, "the operation was cancelled")                               \
     X(OPERATION_DONE, FAILED_PRECONDITION, "the operation has ended already")                      \
     X(OPERATION_DEADLINE, DEADLINE_EXCEEDED, "the deadline passed")                                \
     X(TRANSFER_STALLED, DEADLINE_EXCEEDED, "the body made no progress")                            \
-    X(TRANSFER_ABORTED, CANCELLED, "the client went away in the middle of the body")               \
+    X(TRANSFER_ABORTED, CANCELLED, "the client went away before its request was over")              \
     /* Start-up. */                                                                                \
     X(INVALID_OPTION, INVALID_ARGUMENT, "an option's value is wrong")                              \
     X(ADDRESS_IN_USE, UNAVAILABLE, "a listen address is in use")                                   \

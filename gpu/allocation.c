@@ -68,6 +68,20 @@ static enum st_status allocation_share(struct gpu_allocation *allocation, struct
     return ST_OK;
 }
 
+/** Count it before the driver is asked, so that descriptors are left for those who would delete. */
+static enum st_status allocation_count(struct gpu_allocation *allocation, struct st_error *err)
+{
+    struct gpu *gpu = allocation->device->gpu;
+    uint32_t limit = gpu->options.allocations_max;
+    uint32_t others = atomic_fetch_add(&gpu->allocations, 1);
+    allocation->counted = true;
+    if (!limit || others < limit) {
+        return ST_OK;
+    }
+    return st_fail(err, ST_REASON_FD_LIMIT, NULL,
+                   "the %u allocations for which there are file descriptors all exist", limit);
+}
+
 enum st_status gpu_allocation_create(const struct gpu_allocation_spec *spec,
                                      struct gpu_allocation *ret_allocation, struct st_error *err)
 {
@@ -79,7 +93,8 @@ enum st_status gpu_allocation_create(const struct gpu_allocation_spec *spec,
     allocation->device = spec->device;
     allocation->bytes = spec->bytes;
     allocation->access = spec->access;
-    status = gpu_device_enter(spec->device, err);
+    status = allocation_count(allocation, err);
+    status = status == ST_OK ? gpu_device_enter(spec->device, err) : status;
     if (status != ST_OK) {
         return status;
     }
@@ -130,6 +145,8 @@ bool gpu_allocation_destroy(struct gpu_allocation *allocation)
     gpu_device_give_bytes(device, allocation->bytes);
     if (!gone) {
         gpu_device_quarantine(device, allocation->bytes);
+    } else if (allocation->counted) {
+        atomic_fetch_sub(&device->gpu->allocations, 1);
     }
     *allocation = (struct gpu_allocation){0};
     return gone;

@@ -95,6 +95,7 @@ struct gpu {
     uint64_t cache_bytes;
     _Atomic uint64_t lost, degraded; /**< Bit i: device i is. */
     _Atomic uint64_t next_serial;    /**< Of memories. */
+    _Atomic uint32_t allocations;    /**< Those that exist, or whose descriptor may. */
 
     pthread_mutex_t multicast_lock;
     struct gpu_multicast_chunk *chunks; /**< A list, ascending by id. */

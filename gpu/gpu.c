@@ -213,6 +213,7 @@ void gpu_capabilities(const struct gpu *gpu, struct gpu_capabilities *ret)
         .nvls_planned = gpu->options.nvls == GPU_NVLS_ON,
         .multicast_slots_limit = gpu->options.nvls_slots,
         .multicast_slots_used = gpu_multicast_slots_used(gpu),
+        .allocations_limit = gpu->options.allocations_max,
         .small_traffic_bytes = gpu->backend->small_traffic_bytes,
         .cache_bytes = gpu->cache_bytes,
         .node_ranks_max = ST_NODE_RANKS_MAX,

@@ -29,6 +29,8 @@ struct gpu_options {
     uint64_t device_memory_limit;   /**< Per device, most that we take; 0: no limit of ours. */
     enum gpu_nvls_mode nvls;        /**< NCCL_NVLS_ENABLE=0 in the environment makes it OFF. */
     uint32_t nvls_slots;            /**< Multicast objects that we may hold; 0: default 16. */
+    uint32_t allocations_max;       /**< Allocations that we may hold, since each can take a
+                                         descriptor of the process; 0: no limit of ours. */
     struct st_timers *timers; /**< For watching work that never completes; outlives the gpu. Only
                                  the time comes from it: the driver is asked on a thread of ours. */
 };
@@ -137,6 +139,7 @@ struct gpu_capabilities {
     enum gpu_multicast_reason multicast_reason; /**< NONE: usable on this node in principle. */
     bool nvls_planned; /**< --nvls=on: the planner may pick nvls by itself. */
     uint32_t multicast_slots_limit, multicast_slots_used;
+    uint32_t allocations_limit; /**< Of gpu_options; 0: none. */
     uint64_t small_traffic_bytes; /**< See struct gpu_plan_input. */
     uint64_t cache_bytes;         /**< Last-level cache. */
     uint32_t node_ranks_max;      /**< Ranks of a group on this node. */

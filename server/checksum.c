@@ -14,6 +14,8 @@
 
 #define CHECKSUM_SLOTS 2
 #define CHECKSUM_RETRY_MS 5 /* how often a worker looks for a staging buffer when all are out */
+#define CHECKSUM_LOOK_NS                                                                           \
+    (50 * ST_NS_PER_MS) /* how often one that waits for the device looks at cancel */
 
 /** One piece on its way to the host. */
 struct checksum_slot {
@@ -31,6 +33,7 @@ struct checksum_operation {
     enum server_checksum_algorithm algorithm;
     struct server_checksum *results; /**< [world_size] */
     struct server_work work;
+    _Atomic bool calling; /**< The worker is in a driver call, not waiting for what it queued. */
     pthread_mutex_t lock; /**< Of flying and what comes with it. */
     pthread_cond_t arrived;
     struct checksum_slot slots[CHECKSUM_SLOTS];
@@ -74,17 +77,38 @@ static void checksum_launch(struct checksum_slot *slot, uint32_t rank, uint64_t 
         .offset_bytes = offset,
         .bytes = slot->bytes,
     };
+    slot->checksum->calling = true;
     gpu_transfer_run(tensor->group->team, &spec, (struct gpu_completion){checksum_arrived, slot});
+    slot->checksum->calling = false;
 }
 
-static enum st_status checksum_wait(struct checksum_slot *slot, struct st_error *err)
+/** Sleep until the piece has arrived or it is time to look at cancel. @return whether it has. */
+static bool checksum_wait_shortly(struct checksum_slot *slot)
 {
     struct checksum_operation *checksum = slot->checksum;
+    uint64_t until_ns = st_clock_now_ns() + CHECKSUM_LOOK_NS;
+    const struct timespec until = {.tv_sec = (time_t)(until_ns / ST_NS_PER_SECOND),
+                                   .tv_nsec = (long)(until_ns % ST_NS_PER_SECOND)};
+    int rc = 0;
     pthread_mutex_lock(&checksum->lock);
-    while (slot->flying) {
-        pthread_cond_wait(&checksum->arrived, &checksum->lock);
+    while (slot->flying && rc == 0) {
+        rc = pthread_cond_timedwait(&checksum->arrived, &checksum->lock, &until);
     }
+    bool arrived = !slot->flying;
     pthread_mutex_unlock(&checksum->lock);
+    return arrived;
+}
+
+/** The device writes into the buffer until the piece has arrived: whoever cancels does not wait for
+ * that, the worker does. */
+static enum st_status checksum_wait(struct checksum_slot *slot, struct st_error *err)
+{
+    struct server_operation *operation = &slot->checksum->base;
+    while (!checksum_wait_shortly(slot)) {
+        if (operation->cancel_requested) {
+            server_operation_end_early(operation);
+        }
+    }
     if (slot->bytes > 0 && slot->status != ST_OK) {
         *err = slot->err;
         return slot->status;
@@ -215,10 +239,23 @@ static enum st_status checksum_begin(struct server_operation *operation, struct 
     return tensor_contents_check(tensor, tensor_shards_all(tensor), NULL, err);
 }
 
+/** The pool has another thread by now. What was queued may take its time; a call may not. Under the
+ * lock. */
+static void checksum_work_overran(struct server_work *work)
+{
+    struct checksum_operation *checksum =
+        (struct checksum_operation *)(void *)((char *)work -
+                                              offsetof(struct checksum_operation, work));
+    if (checksum->calling && !checksum->base.over) {
+        server_operation_overran_by(&checksum->base, work);
+    }
+}
+
 static void checksum_run(struct server_operation *operation)
 {
     struct checksum_operation *checksum = checksum_of(operation);
-    checksum->work = (struct server_work){.run = checksum_work, .done = checksum_work_done};
+    checksum->work = (struct server_work){
+        .run = checksum_work, .done = checksum_work_done, .overran = checksum_work_overran};
     server_operation_retain(operation);
     server_lock(operation->server);
     server_work_submit(operation->server, SERVER_POOL_HOST, &checksum->work);
@@ -263,7 +300,11 @@ static enum st_status checksum_fill_in(struct checksum_operation *checksum, stru
     struct server_operation *operation = &checksum->base;
     uint32_t world_size = tensor->group->world_size;
     pthread_mutex_init(&checksum->lock, NULL);
-    pthread_cond_init(&checksum->arrived, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&checksum->arrived, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     checksum->tensor = tensor;
     checksum->algorithm = algorithm;
     for (size_t i = 0; i < CHECKSUM_SLOTS; i++) {
@@ -289,7 +330,8 @@ static enum st_status checksum_accept(struct server *server, const struct server
     struct tensor *tensor = NULL;
     enum st_status status = server_accept_check(server, caller, err);
     if (status == ST_OK) {
-        status = tensor_find(server, caller, id, TENSOR_USE_READ, NULL, &tensor, err);
+        status = tensor_find(server, caller, &(struct tensor_wanted){id, TENSOR_USE_READ, NULL},
+                             &tensor, err);
     }
     if (status == ST_OK) {
         status = tensor_check_idle(tensor, NULL, err);

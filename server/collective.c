@@ -100,6 +100,11 @@ static void collective_scratch_finish(struct server_after *after)
     server_operation_release(&collective->base);
 }
 
+static void collective_scratch_overran(struct server_work *work)
+{
+    server_operation_overran_by(&collective_of_work(work)->base, work);
+}
+
 /** Memory worker. */
 static void collective_scratch_free(struct server_work *work)
 {
@@ -125,6 +130,7 @@ static void collective_scratch_step(struct collective_operation *collective)
         collective->scratch_work = (struct server_work){
             .run = collective_scratch_free,
             .done = collective_scratch_freed,
+            .overran = collective_scratch_overran,
         };
         group_memory_submit(group, &collective->scratch_work);
         return;
@@ -185,6 +191,9 @@ static void collective_scratch_make(struct server_work *work)
     struct collective_operation *collective = collective_of_work(work);
     struct st_error err = {0};
     enum st_status status = collective_make_scratch(collective, &err);
+    if (status == ST_OK && collective->base.cancel_requested) {
+        status = st_fail(&err, ST_REASON_OPERATION_CANCELLED, NULL, "the operation was cancelled");
+    }
     if (status != ST_OK) {
         collective_scratch_ran(collective, status, &err);
         return;
@@ -219,6 +228,7 @@ static void collective_run_with_scratch(struct collective_operation *collective)
     collective->scratch_work = (struct server_work){
         .run = collective_scratch_make,
         .done = collective_scratch_made,
+        .overran = collective_scratch_overran,
     };
     server_lock(operation->server);
     collective_take_kept(collective);
@@ -259,6 +269,7 @@ static void collective_make_classes(void)
     static const struct server_operation_class model = {
         .size = sizeof(struct collective_operation),
         .pool = SERVER_POOL_LAUNCH,
+        .cancel_running = true,
         .begin = collective_begin,
         .run = collective_run,
         .end = collective_end,
@@ -287,16 +298,16 @@ static enum st_status collective_find(struct server *server, const struct server
                                       struct collective_draft *draft, struct st_error *err)
 {
     bool in_place = request->output[0] == '\0' || strcmp(request->output, request->tensor) == 0;
-    enum st_status status =
-        tensor_find(server, caller, request->tensor, in_place ? TENSOR_USE_WRITE : TENSOR_USE_READ,
-                    NULL, &draft->input, err);
+    const struct tensor_wanted input = {request->tensor,
+                                        in_place ? TENSOR_USE_WRITE : TENSOR_USE_READ, NULL};
+    enum st_status status = tensor_find(server, caller, &input, &draft->input, err);
     if (status != ST_OK) {
         return status;
     }
     draft->output = draft->input;
     if (!in_place) {
-        status = tensor_find(server, caller, request->output, TENSOR_USE_WRITE, "output",
-                             &draft->output, err);
+        const struct tensor_wanted output = {request->output, TENSOR_USE_WRITE, "output"};
+        status = tensor_find(server, caller, &output, &draft->output, err);
     }
     if (status == ST_OK && draft->output->group != draft->input->group) {
         return st_fail(err, ST_REASON_GROUP_MISMATCH, "output", "belongs to group %s, not to %s",

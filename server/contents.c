@@ -51,10 +51,10 @@ uint64_t tensor_generation(const struct tensor *tensor, uint64_t shards)
     return highest;
 }
 
-enum st_status tensor_generation_check(const struct tensor *tensor, uint64_t shards,
-                                       uint64_t expected, struct st_error *err)
+enum st_status tensor_generation_check(const struct tensor *tensor, uint64_t expected,
+                                       struct st_error *err)
 {
-    uint64_t there = tensor_generation(tensor, shards);
+    uint64_t there = tensor_generation(tensor, ORDER_ALL);
     if (expected == SERVER_GENERATION_ANY || expected == there) {
         return ST_OK;
     }

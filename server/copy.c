@@ -57,6 +57,7 @@ static const struct server_operation_class copy_class = {
     .verb = "copy",
     .size = sizeof(struct copy_operation),
     .pool = SERVER_POOL_LAUNCH,
+    .cancel_running = true,
     .begin = copy_begin,
     .run = copy_run,
     .end = copy_end,
@@ -78,16 +79,18 @@ static enum st_status copy_find(struct server *server, const struct server_calle
     bool same = request->dst_tensor[0] == '\0' || strcmp(request->dst_tensor, request->tensor) == 0;
     enum st_status status = server_accept_check(server, caller, err);
     if (status == ST_OK) {
-        status = tensor_find(server, caller, request->tensor,
-                             same ? TENSOR_USE_WRITE : TENSOR_USE_READ, NULL, &draft->source, err);
+        const struct tensor_wanted source = {request->tensor,
+                                             same ? TENSOR_USE_WRITE : TENSOR_USE_READ, NULL};
+        status = tensor_find(server, caller, &source, &draft->source, err);
     }
     if (status != ST_OK) {
         return status;
     }
     draft->destination = draft->source;
     if (!same) {
-        status = tensor_find(server, caller, request->dst_tensor, TENSOR_USE_WRITE, "dst_tensor",
-                             &draft->destination, err);
+        const struct tensor_wanted destination = {request->dst_tensor, TENSOR_USE_WRITE,
+                                                  "dst_tensor"};
+        status = tensor_find(server, caller, &destination, &draft->destination, err);
     }
     if (status == ST_OK) {
         status = tensor_check_idle(draft->source, NULL, err);

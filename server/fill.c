@@ -43,6 +43,7 @@ static const struct server_operation_class fill_class = {
     .verb = "fill",
     .size = sizeof(struct fill_operation),
     .pool = SERVER_POOL_LAUNCH,
+    .cancel_running = true,
     .begin = fill_begin,
     .run = fill_run,
     .end = fill_end,
@@ -118,7 +119,9 @@ static enum st_status fill_check(struct server *server, const struct server_call
     struct tensor *tensor = NULL;
     enum st_status status = server_accept_check(server, caller, err);
     if (status == ST_OK) {
-        status = tensor_find(server, caller, request->tensor, TENSOR_USE_WRITE, NULL, &tensor, err);
+        status = tensor_find(server, caller,
+                             &(struct tensor_wanted){request->tensor, TENSOR_USE_WRITE, NULL},
+                             &tensor, err);
     }
     if (status == ST_OK && request->rank >= 0 &&
         (uint32_t)request->rank >= tensor->group->world_size) {

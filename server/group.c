@@ -166,13 +166,18 @@ static void group_operation_remove(struct group_operation *operation)
     group_free(group);
 }
 
-static void group_operation_report(struct group_operation *operation, const char *id)
+static const char *group_operation_id(const void *arg, uint32_t number)
 {
-    char(*ids)[ST_ID_MAX + 1] = malloc(sizeof(*ids));
+    (void)number; /* there is one */
+    return ((const struct group_operation *)arg)->target->id;
+}
+
+static void group_operation_report(struct group_operation *operation)
+{
+    struct server_ids *ids = server_ids_create(1, group_operation_id, operation);
     if (!ids) {
-        return;
+        return; /* the work is done all the same */
     }
-    server_copy_text(*ids, sizeof(*ids), id);
     operation->base.result =
         (struct server_result){.kind = SERVER_RESULT_RESOURCES, .count = 1, .resources = ids};
 }
@@ -246,7 +251,7 @@ static void group_create_end(struct server_operation *operation, enum st_status 
     if (status == ST_OK) {
         create->target->multicast_reason = gpu_team_multicast_reason(create->target->team);
         group_set_state(create->target, SERVER_STATE_READY);
-        group_operation_report(create, create->target->id);
+        group_operation_report(create);
     } else {
         group_operation_remove(create);
     }

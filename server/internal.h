@@ -62,7 +62,7 @@ struct server_work {
     uint64_t degraded; /**< Devices that server_work_degrade() marked because of it. */
     /* The rest belongs to workers.c. */
     enum server_pool pool;
-    struct group *group; /**< Memory work: whose list it is on. */
+    struct group *group;         /**< Memory work: whose list it is on. */
     _Atomic uint64_t started_ns; /**< When the driver call that it is in can have begun. */
     struct server_work *next, *previous;
 };
@@ -159,7 +159,8 @@ struct tensor {
     struct gpu_memory *memory;
     /* Under the lock: */
     enum server_state state;
-    bool made;                /**< The next two are known. */
+    bool made;                /**< The next three are known. */
+    uint64_t memory_serial;   /**< As gpu_multicast_info names it. */
     uint64_t allocated_bytes; /**< Per shard. */
     enum gpu_multicast_reason multicast_reason;
     struct order_queue order;
@@ -174,6 +175,14 @@ struct tensor {
 /** What a caller wants to do with a tensor. */
 enum tensor_use { TENSOR_USE_READ, TENSOR_USE_WRITE };
 
+/** Which tensor a request means. */
+struct tensor_wanted {
+    const char *id;
+    enum tensor_use use;
+    const char *field; /**< Name of the request's field in errors ("output"), or NULL for the
+                          resource of the path. */
+};
+
 /**
  * Whether a change may be accepted now: not draining, the caller's deadline has not passed, and it
  * is no viewer. Under the lock.
@@ -186,13 +195,11 @@ ST_MUST_CHECK enum st_status server_accept_check(struct server *server,
 /**
  * Find a tensor whose bytes may be used: it is ready, so is its group, the caller may read or write
  * it. Does not look at uploads or contents. Under the lock.
- * @param field name of the request's field in errors ("output"), or NULL for the resource of the
- * path.
  * @retval ST_NOT_FOUND TENSOR_NOT_FOUND. ST_FAILED_PRECONDITION TENSOR_NOT_READY or
  * GROUP_NOT_READY. ST_PERMISSION_DENIED ROLE_REQUIRED.
  */
 ST_MUST_CHECK enum st_status tensor_find(struct server *server, const struct server_caller *caller,
-                                         const char *id, enum tensor_use use, const char *field,
+                                         const struct tensor_wanted *wanted,
                                          struct tensor **ret_tensor, struct st_error *err);
 /** TENSOR_BUSY when a PUT has one of its shards (verbs ask; PUT and GET look at their shard). Under
  * the lock. */
@@ -209,10 +216,10 @@ struct server_tensor *tensor_snapshot(struct tensor *tensor);
 /** CONTENTS_UNDEFINED unless all of @p shards are valid. Details: rank. */
 ST_MUST_CHECK enum st_status tensor_contents_check(const struct tensor *tensor, uint64_t shards,
                                                    const char *field, struct st_error *err);
-/** GENERATION_MISMATCH unless the highest generation of @p shards is @p expected or that is
- * SERVER_GENERATION_ANY. */
-ST_MUST_CHECK enum st_status tensor_generation_check(const struct tensor *tensor, uint64_t shards,
-                                                     uint64_t expected, struct st_error *err);
+/** GENERATION_MISMATCH unless the tensor's generation, the highest of its shards', is @p expected
+ * or that is SERVER_GENERATION_ANY. */
+ST_MUST_CHECK enum st_status tensor_generation_check(const struct tensor *tensor, uint64_t expected,
+                                                     struct st_error *err);
 /** A write begins: the shards show "writing". */
 void tensor_contents_begin(struct tensor *tensor, uint64_t shards);
 /** It succeeded: they get the tensor's highest generation + 1. @param full all bytes were written:
@@ -238,7 +245,7 @@ struct server_operation_class {
     const char *verb;
     size_t size; /**< Of the struct that has struct server_operation as its first member. */
     enum server_pool pool; /**< LAUNCH or MEMORY: who calls run (LAUNCH and small on an idle group:
-                              the submitter). */
+                              the submitter, unless the driver's calls may block). */
     /**
      * Whether an operation that is cancelled while it runs ends as cancelled whatever its work says
      * (its outputs become undefined, or what it made is rolled back). False: it ends as its work
@@ -274,7 +281,9 @@ struct server_operation {
     const struct server_operation_class *class;
     struct server *server;
     struct group *group; /**< Whose queue counts it; valid until it is over. */
-    uint64_t number;     /**< The id, as a number. */
+    /** The group whose memory a batch works on now, which a call that hangs is of; NULL: group. */
+    _Atomic(struct group *) working_on;
+    uint64_t number; /**< The id, as a number. */
     char id[32];
     /* Ten thousand of these are kept, so their texts are as long as they are: two allocations. */
     const char *target_kind; /**< Static. */
@@ -294,7 +303,8 @@ struct server_operation {
 
     /* Set in end: */
     uint64_t generation, epoch;
-    struct server_result result; /**< Arrays are malloc'd; the operation frees them. */
+    struct server_result
+        result; /**< checksums is malloc'd; the operation lets go of both arrays. */
 
     /* Engine; read-only elsewhere. Under the lock: */
     enum server_operation_state state;
@@ -303,6 +313,7 @@ struct server_operation {
     bool starting; /**< run has not returned. */
     bool inline_start, completed, timer_started, accepted;
     enum st_status status;  /**< Of completion. */
+    bool untouched;         /**< It failed before anything was queued on a device. */
     struct st_error *error; /**< malloc'd on failure. */
     _Atomic bool
         cancel_requested; /**< Long work looks at it and completes with OPERATION_CANCELLED. */
@@ -317,6 +328,7 @@ struct server_operation {
     struct server_operation *next, *previous; /**< In order of creation. */
     struct server_operation *next_in_bucket;
     struct server_operation *next_kept;
+    size_t kept_bytes;                  /**< What keeping it costs. */
     struct server_operation_view *view; /**< Of the ended operation, if asked for more than once. */
     bool shown;                         /**< It was asked for after its end. */
     uint32_t claims_capacity;
@@ -369,6 +381,12 @@ ST_MUST_CHECK enum st_status server_operation_settle(struct server_operation *op
 /** A completion for gpu_*_run() that does just this. */
 struct gpu_completion server_operation_completion(struct server_operation *operation);
 void server_operation_retain(struct server_operation *operation);
+/** Its work was asked to stop and cannot yet: it is cancelled for all to see, and its claims stay
+ * until the work is complete. No lock held. */
+void server_operation_end_early(struct server_operation *operation);
+/** From overran of a job that works for an operation: it ends, its devices are degraded if the job
+ * itself hangs. Its claims stay until it is complete. Under the lock. */
+void server_operation_overran_by(struct server_operation *operation, struct server_work *work);
 
 /* ---------------------------------------------------------------- the node */
 
@@ -404,6 +422,7 @@ struct server {
     char name[ST_ID_MAX + 1];
     uint64_t start_time_ns; /**< Realtime. */
     bool deterministic;
+    bool calls_may_block; /**< Of the driver: no caller's thread launches. Constant. */
     bool draining;
     uint64_t driver_call_ns; /**< Longest that a driver call may take: ST_DRIVER_CALL_SECONDS. */
 
@@ -411,6 +430,7 @@ struct server {
 
     struct server_operation *operations_first, *operations_last; /**< In order of creation. */
     struct server_operation *kept_first, *kept_last; /**< Ended, in order of their end. */
+    size_t kept_bytes;                               /**< Of these. */
     struct server_operation **buckets;               /**< [SERVER_OPERATION_BUCKETS] by number. */
     uint32_t operations_prefix;                      /**< Random, of the ids of this process. */
     uint64_t operations_made;
@@ -428,6 +448,12 @@ struct server {
         figures; /**< transfers, operations_*, *_total: kept here, under the lock. */
 };
 
+/** [count] ids, referenced once. NULL: memory is out. @param id the id with that number. */
+struct server_ids *server_ids_create(uint32_t count,
+                                     const char *(*id)(const void *arg, uint32_t number),
+                                     const void *arg);
+struct server_ids *server_ids_retain(struct server_ids *ids); /**< NULL: NULL. */
+void server_ids_release(struct server_ids *ids);              /**< NULL: nothing. */
 /** For tests: another limit of a driver call than ST_DRIVER_CALL_SECONDS. */
 void server_set_driver_call_limit(struct server *server, uint64_t limit_ns);
 /** Copy text into a field of @p size bytes, cut if need be. */

@@ -85,17 +85,26 @@ struct server_operation *server_operation_create(struct server *server,
     return operation;
 }
 
+/** No claim is held any more. */
+static void operation_free_claims(struct server_operation *operation)
+{
+    struct order_holder *order = &operation->holder.order;
+    if (order->claims != operation->claims) {
+        free(order->claims);
+        order->claims = operation->claims;
+        order->count = 0;
+    }
+}
+
 static void operation_free(struct server_operation *operation)
 {
     operation->class->destroy(operation);
-    if (operation->holder.order.claims != operation->claims) {
-        free(operation->holder.order.claims);
-    }
+    operation_free_claims(operation);
     if (operation->view) {
         server_snapshot_release(&operation->view->base);
     }
     free(operation->result.checksums);
-    free(operation->result.resources);
+    server_ids_release(operation->result.resources);
     free(operation->error);
     free(operation->target_id);
     free(operation->texts);
@@ -223,6 +232,7 @@ static void operation_over(struct server_operation *operation, const struct st_e
     operation->group->running -= operation->began;
     operation->class->end(operation, err ? err->status : ST_OK);
     server_holder_leave(&operation->holder);
+    operation_free_claims(operation); /* the record is kept for long */
     operation->group = NULL;
     if (!server_operation_ended(operation)) {
         operation_end_state(operation, err);
@@ -263,6 +273,7 @@ void server_operation_complete(struct server_operation *operation, enum st_statu
     struct server *server = operation->server;
     server_lock(server);
     operation->status = status;
+    operation->untouched = status != ST_OK && err && err->untouched;
     if (status != ST_OK && !server_operation_ended(operation)) {
         operation_set_error(operation, err);
     }
@@ -334,7 +345,7 @@ static void operation_run(struct server_operation *operation, bool may_inline)
     server->figures.operations_running++;
     if (operation->class->pool == SERVER_POOL_MEMORY) {
         group_memory_submit(group, &operation->work);
-    } else if (may_inline && operation->small && idle) {
+    } else if (may_inline && operation->small && idle && !server->calls_may_block) {
         operation->inline_start = true;
     } else {
         operation->work.group = NULL;
@@ -451,11 +462,29 @@ void server_operation_start(struct server_operation *operation)
     }
 }
 
-void server_operation_overran(struct server_work *work)
+void server_operation_end_early(struct server_operation *operation)
 {
-    struct server_operation *operation = operation_of_work(work);
-    struct group *group = operation->group;
-    if (work->active) { /* its own call hangs; the others only wait behind it */
+    struct st_error err = {0};
+    server_lock(operation->server);
+    if (!server_operation_ended(operation)) {
+        operation_fill_cancelled(operation, &err);
+        operation_end_state(operation, &err);
+    }
+    server_unlock(operation->server);
+}
+
+/** Whether the job's own call hangs: others only wait, behind it in their group's list or, in the
+ * middle of a batch, for the memory of another group that has a job of its own. */
+static bool work_hangs(const struct server_work *work, const struct group *group)
+{
+    return work->active && (!work->group || group == work->group || !group->memory_running);
+}
+
+void server_operation_overran_by(struct server_operation *operation, struct server_work *work)
+{
+    struct group *working_on = operation->working_on;
+    struct group *group = working_on ? working_on : operation->group;
+    if (work_hangs(work, group)) {
         server_work_degrade(work, group);
     }
     if (server_operation_ended(operation) || operation->settled) {
@@ -466,6 +495,11 @@ void server_operation_overran(struct server_work *work)
                "a driver call of group %s does not return", group->id);
     operation->cancel_requested = true;
     operation_end_state(operation, &err);
+}
+
+void server_operation_overran(struct server_work *work)
+{
+    server_operation_overran_by(operation_of_work(work), work);
 }
 
 enum st_status server_operation_cancel(struct server_operation *operation,

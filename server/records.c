@@ -43,6 +43,7 @@ static void records_trim(struct server *server)
     while (server->kept_first) {
         struct server_operation *oldest = server->kept_first;
         bool stays = server->figures.operations_kept <= ST_OPERATIONS_KEPT_MAX &&
+                     server->kept_bytes <= ST_OPERATIONS_KEPT_BYTES &&
                      now_ns < oldest->ended_ns + KEPT_NS;
         if (stays) {
             return;
@@ -52,6 +53,7 @@ static void records_trim(struct server *server)
             server->kept_last = NULL;
         }
         server->figures.operations_kept--;
+        server->kept_bytes -= oldest->kept_bytes;
         records_remove(server, oldest);
     }
 }
@@ -76,6 +78,16 @@ void server_records_add(struct server *server, struct server_operation *operatio
     server->operations_last = operation;
 }
 
+/** Bytes of an ended operation, its snapshot included. */
+static size_t records_cost(const struct server_operation *operation)
+{
+    const struct server_result *result = &operation->result;
+    size_t checksums = result->checksums ? result->count * sizeof(*result->checksums) : 0;
+    return operation->class->size + sizeof(struct server_operation_view) + 2 * checksums +
+           (result->resources ? result->resources->bytes : 0) +
+           (operation->error ? sizeof(*operation->error) : 0);
+}
+
 void server_records_keep(struct server *server, struct server_operation *operation)
 {
     operation->next_kept = NULL;
@@ -86,6 +98,8 @@ void server_records_keep(struct server *server, struct server_operation *operati
     }
     server->kept_last = operation;
     server->figures.operations_kept++;
+    operation->kept_bytes = records_cost(operation);
+    server->kept_bytes += operation->kept_bytes;
 }
 
 void server_records_done(struct server *server)
@@ -156,21 +170,17 @@ static void render_timing(const struct server_operation *operation,
     }
 }
 
-/** Copy the result's arrays behind the view: there is room. */
+/** Checksums are copied behind the view, where there is room; ids are shared. */
 static void render_result(const struct server_operation *operation,
                           struct server_operation_view *view)
 {
     const struct server_result *result = &operation->result;
     view->result = *result;
     view->result.checksums = NULL;
-    view->result.resources = NULL;
-    char *behind = (char *)(view + 1);
+    view->result.resources = server_ids_retain(result->resources);
     if (result->checksums) {
-        view->result.checksums = (struct server_checksum *)behind;
-        memcpy(behind, result->checksums, result->count * sizeof(*result->checksums));
-    } else if (result->resources) {
-        view->result.resources = (char(*)[ST_ID_MAX + 1]) behind;
-        memcpy(behind, result->resources, result->count * sizeof(*result->resources));
+        view->result.checksums = (struct server_checksum *)(view + 1);
+        memcpy(view + 1, result->checksums, result->count * sizeof(*result->checksums));
     }
 }
 
@@ -180,7 +190,6 @@ static struct server_operation_view *view_allocate(const struct server_operation
     size_t bytes = sizeof(struct server_operation_view);
     if (server_operation_ended(operation)) {
         bytes += result->checksums ? result->count * sizeof(*result->checksums) : 0;
-        bytes += result->resources ? result->count * sizeof(*result->resources) : 0;
     }
     return calloc(1, bytes);
 }

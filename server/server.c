@@ -38,6 +38,24 @@ static void server_init(struct server *server, const struct server_options *opti
     server->driver_call_ns = ST_DRIVER_CALL_SECONDS * ST_NS_PER_SECOND;
 }
 
+/**
+ * Pinned buffers are made by a driver call when they are first taken. Where one can hang they are
+ * all made now, so that no caller's thread makes it. Those that cannot be made are tried again
+ * later.
+ */
+static void server_warm_staging(struct server *server)
+{
+    void *buffers[ST_STAGING_BUFFERS_MAX];
+    uint32_t count = 0;
+    while (server->calls_may_block && count < ST_STAGING_BUFFERS_MAX &&
+           (buffers[count] = gpu_staging_acquire(server->gpu)) != NULL) {
+        count++;
+    }
+    while (count > 0) {
+        gpu_staging_release(server->gpu, buffers[--count]);
+    }
+}
+
 /** What server_create() does that can fail. */
 static enum st_status server_build(struct server *server, const struct server_options *options,
                                    struct st_error *err)
@@ -54,6 +72,12 @@ static enum st_status server_build(struct server *server, const struct server_op
         struct gpu_options gpu = options->gpu;
         gpu.timers = server->timers;
         status = gpu_open(&gpu, &server->gpu, err);
+    }
+    if (status == ST_OK) {
+        struct gpu_capabilities capabilities;
+        gpu_capabilities(server->gpu, &capabilities);
+        server->calls_may_block = capabilities.calls_may_block;
+        server_warm_staging(server);
     }
     return status;
 }

@@ -175,13 +175,20 @@ struct server_checksum {
     char hex[65]; /**< Lower case: 8 digits for crc32c, 64 for sha256. */
 };
 
+/** Ids that the record of an operation and its snapshots share. */
+struct server_ids {
+    _Atomic uint32_t references;
+    size_t bytes; /**< Of all of it. */
+    const char *items[];
+};
+
 /** What a verb answers. */
 struct server_result {
     enum server_result_kind kind;
     uint32_t count;
     struct server_checksum *checksums; /**< [count] of CHECKSUMS */
     enum server_checksum_algorithm checksum_algorithm;
-    char (*resources)[ST_ID_MAX + 1]; /**< [count] tensor ids of RESOURCES (batches, creates) */
+    struct server_ids *resources; /**< [count] tensor ids of RESOURCES (batches, creates) */
 };
 
 struct server_operation_view {
@@ -279,6 +286,13 @@ uint32_t server_group_list(struct server *server, const struct server_list_query
                            struct server_group **ret, bool *ret_more);
 uint32_t server_tensor_list(struct server *server, const struct server_list_query *query,
                             struct server_tensor **ret, bool *ret_more);
+/**
+ * Call found(arg, serial, id) for every tensor whose memory has multicast; the serial is that of
+ * gpu_multicast_info.bound_ids. Under the registry's lock: it must be short and not call back.
+ */
+void server_tensor_each_multicast(struct server *server,
+                                  void (*found)(void *arg, uint64_t serial, const char *id),
+                                  void *arg);
 uint32_t server_operation_list(struct server *server, const struct server_list_query *query,
                                struct server_operation_view **ret, bool *ret_more);
 
@@ -315,9 +329,15 @@ ST_MUST_CHECK enum st_status server_tensor_get(struct server *server, const char
 ST_MUST_CHECK enum st_status
 server_tensor_delete(struct server *server, const struct server_caller *caller, const char *id,
                      bool force, struct server_operation **ret_operation, struct st_error *err);
+struct server_tensor_batch_delete {
+    const char (*ids)[ST_ID_MAX + 1]; /**< [count] */
+    uint32_t count;                   /**< 1..ST_BATCH_MAX */
+    bool force;
+};
+/** All or nothing, one operation. Field paths in errors start with "tensors[i]". */
 ST_MUST_CHECK enum st_status
 server_tensor_batch_delete(struct server *server, const struct server_caller *caller,
-                           const char (*ids)[ST_ID_MAX + 1], uint32_t count, bool force,
+                           const struct server_tensor_batch_delete *request,
                            struct server_operation **ret_operation, struct st_error *err);
 
 /** Merge patch of labels and access. A label with an empty value pointer is removed. */
@@ -338,6 +358,11 @@ ST_MUST_CHECK enum st_status server_tensor_patch(struct server *server,
 
 /* ---------------------------------------------------------------- verbs */
 
+/**
+ * A tensor has one generation: the highest of its shards', and each write that succeeds, of
+ * whichever shards, gets the next. It is what a verb's and an upload's expected_generation is
+ * compared with, when the write's turn has come; another one is ST_ABORTED GENERATION_MISMATCH.
+ */
 #define SERVER_GENERATION_ANY UINT64_MAX
 
 struct server_collective_request {
@@ -428,8 +453,8 @@ ST_MUST_CHECK enum st_status server_operation_wait(struct server_operation *oper
 /** After this returns notify does not run. Not from inside notify. NULL: nothing. */
 void server_waiter_close(struct server_waiter *waiter);
 
-/** Queued: cancelled at once. Running: what can be stopped is; outputs become undefined. Ended:
- * OPERATION_DONE. */
+/** Queued: cancelled at once. Running: it ends as cancelled when its work lets go; outputs become
+ * undefined, what was made is taken back; a delete ends as it does. Ended: OPERATION_DONE. */
 ST_MUST_CHECK enum st_status server_operation_cancel(struct server_operation *operation,
                                                      const struct server_caller *caller,
                                                      struct st_error *err);
@@ -440,7 +465,8 @@ ST_MUST_CHECK enum st_status server_operation_cancel(struct server_operation *op
  * A data body on its way into or out of one shard. It takes its place in the tensor's order when it
  * is opened and holds only its shard. Opening answers TENSOR_BUSY at once while the shard is being
  * written. A transfer belongs to one thread (its connection's); notify comes from any thread and
- * means: look again. Without progress by the caller for ST_TRANSFER_STALL_SECONDS it fails with
+ * means: look again. Without progress by the caller for ST_TRANSFER_STALL_SECONDS, or with less
+ * than ST_TRANSFER_RATE_MIN bytes for each second of the caller's behind these, it fails with
  * TRANSFER_STALLED.
  */
 struct server_transfer;
@@ -460,7 +486,13 @@ struct server_transfer_request {
     bool has_range;         /**< Else the whole shard. */
     uint64_t offset, bytes; /**< Within the shard; checked. Logical ones are whole elements. */
     bool allow_undefined;   /**< Downloads only. */
-    uint64_t expected_generation; /**< Uploads; SERVER_GENERATION_ANY. */
+    uint64_t expected_generation; /**< Uploads: of the tensor, or SERVER_GENERATION_ANY. */
+    void (*notify)(void *arg);
+    /** Downloads: whether the reader's side took bytes since the last call, though it asks for no
+     * more yet; NULL: only reading counts as progress. Thread: the timers'; as notify, not after
+     * the transfer was closed. */
+    bool (*moved)(void *arg);
+    void *notify_arg; /**< Of both. */
 };
 
 /**
@@ -468,16 +500,18 @@ struct server_transfer_request {
  * written.
  * @param ret_tensor a snapshot to release.
  */
-ST_MUST_CHECK enum st_status
-server_upload_open(struct server *server, const struct server_caller *caller,
-                   const struct server_transfer_request *request, void (*notify)(void *arg),
-                   void *arg, struct server_transfer **ret_transfer,
-                   struct server_tensor **ret_tensor, struct st_error *err);
-ST_MUST_CHECK enum st_status
-server_download_open(struct server *server, const struct server_caller *caller,
-                     const struct server_transfer_request *request, void (*notify)(void *arg),
-                     void *arg, struct server_transfer **ret_transfer,
-                     struct server_tensor **ret_tensor, struct st_error *err);
+ST_MUST_CHECK enum st_status server_upload_open(struct server *server,
+                                                const struct server_caller *caller,
+                                                const struct server_transfer_request *request,
+                                                struct server_transfer **ret_transfer,
+                                                struct server_tensor **ret_tensor,
+                                                struct st_error *err);
+ST_MUST_CHECK enum st_status server_download_open(struct server *server,
+                                                  const struct server_caller *caller,
+                                                  const struct server_transfer_request *request,
+                                                  struct server_transfer **ret_transfer,
+                                                  struct server_tensor **ret_tensor,
+                                                  struct st_error *err);
 /** @param err filled when FAILED. */
 enum server_transfer_state server_transfer_state(struct server_transfer *transfer,
                                                  struct st_error *err);
@@ -492,8 +526,8 @@ uint64_t server_download_read(struct server_transfer *transfer, void *buffer, ui
 /** Generation of the shard: after an upload's DONE the new one; of a download the one that is read.
  */
 uint64_t server_transfer_generation(const struct server_transfer *transfer);
-/** Close at any time; an unfinished upload makes its shard's contents undefined. After it notify
- * does not run. NULL: nothing. */
+/** Close at any time; an unfinished upload of which bytes were on their way makes its shard's
+ * contents undefined. After it notify does not run. NULL: nothing. */
 void server_transfer_close(struct server_transfer *transfer);
 
 #endif

@@ -3,8 +3,46 @@
 
 #include "server/internal.h"
 
-/* Every snapshot is one allocation, arrays included: releasing it needs no knowledge of its kind.
- */
+struct server_ids *server_ids_create(uint32_t count,
+                                     const char *(*id)(const void *arg, uint32_t number),
+                                     const void *arg)
+{
+    size_t bytes = sizeof(struct server_ids) + count * sizeof(char *);
+    for (uint32_t i = 0; i < count; i++) {
+        bytes += strlen(id(arg, i)) + 1;
+    }
+    struct server_ids *ids = malloc(bytes);
+    if (!ids) {
+        return NULL;
+    }
+    atomic_init(&ids->references, 1);
+    ids->bytes = bytes;
+    char *at = (char *)&ids->items[count];
+    for (uint32_t i = 0; i < count; i++) {
+        size_t length = strlen(id(arg, i)) + 1;
+        memcpy(at, id(arg, i), length);
+        ids->items[i] = at;
+        at += length;
+    }
+    return ids;
+}
+
+struct server_ids *server_ids_retain(struct server_ids *ids)
+{
+    if (ids) {
+        atomic_fetch_add_explicit(&ids->references, 1, memory_order_relaxed);
+    }
+    return ids;
+}
+
+void server_ids_release(struct server_ids *ids)
+{
+    if (ids && atomic_fetch_sub_explicit(&ids->references, 1, memory_order_acq_rel) == 1) {
+        free(ids);
+    }
+}
+
+/* Every snapshot is one allocation, arrays included, but for the ids that operations share. */
 
 void server_snapshot_release(struct server_snapshot *snapshot)
 {
@@ -13,6 +51,9 @@ void server_snapshot_release(struct server_snapshot *snapshot)
         return;
     }
     free(atomic_load_explicit(&snapshot->text, memory_order_relaxed));
+    if (snapshot->resource == SERVER_OPERATION) {
+        server_ids_release(((struct server_operation_view *)snapshot)->result.resources);
+    }
     free(snapshot);
 }
 

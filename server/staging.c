@@ -1,12 +1,34 @@
 #include "server/staging.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "server/transfer.h"
 
 #define RETRY_AFTER_TRANSFERS_MS 1000
 
 /* ---------------------------------------------------------------- the open transfers */
+
+/** Half of them for one principal at most, so that nobody keeps all others off. */
+static enum st_status transfers_check_room(const struct server_transfers *transfers,
+                                           const char *principal, struct st_error *err)
+{
+    uint32_t own = 0;
+    for (const struct server_transfer *t = transfers->first; t; t = t->next) {
+        own += strcmp(t->principal, principal) == 0;
+    }
+    if (transfers->open < ST_TRANSFERS_MAX && own < ST_TRANSFERS_PRINCIPAL_MAX) {
+        return ST_OK;
+    }
+    enum st_status status = st_fail(
+        err, ST_REASON_TOO_MANY_TRANSFERS, NULL,
+        "%u data bodies are in flight already, %u of them of this principal (at most %d and %d)",
+        transfers->open, own, ST_TRANSFERS_MAX, ST_TRANSFERS_PRINCIPAL_MAX);
+    if (err) {
+        err->retry_after_ms = RETRY_AFTER_TRANSFERS_MS;
+    }
+    return status;
+}
 
 enum st_status transfers_add(struct server_transfer *transfer, struct st_error *err)
 {
@@ -20,12 +42,8 @@ enum st_status transfers_add(struct server_transfer *transfer, struct st_error *
         transfers->server = server;
         server->transfers = transfers;
     }
-    if (transfers->open >= ST_TRANSFERS_MAX) {
-        enum st_status status = st_fail(err, ST_REASON_TOO_MANY_TRANSFERS, NULL,
-                                        "%d data bodies are in flight already", ST_TRANSFERS_MAX);
-        if (err) {
-            err->retry_after_ms = RETRY_AFTER_TRANSFERS_MS;
-        }
+    enum st_status status = transfers_check_room(transfers, transfer->principal, err);
+    if (status != ST_OK) {
         return status;
     }
     transfer->next = transfers->first;
@@ -169,6 +187,7 @@ static void reclaim_run(struct server_work *work)
     server_unlock(server);
     for (uint32_t i = 0; i < flush_count; i++) {
         transfer_flush(flush[i]);
+        transfer_notify(flush[i]); /* it may have landed inside, and its caller sleeps */
         transfer_release(flush[i]);
     }
     for (uint32_t i = 0; i < buffer_count; i++) {

@@ -208,17 +208,17 @@ enum st_status tensor_check_ready(const struct tensor *tensor, const char *field
 }
 
 enum st_status tensor_find(struct server *server, const struct server_caller *caller,
-                           const char *id, enum tensor_use use, const char *field,
-                           struct tensor **ret_tensor, struct st_error *err)
+                           const struct tensor_wanted *wanted, struct tensor **ret_tensor,
+                           struct st_error *err)
 {
     struct tensor *tensor = NULL;
-    enum st_status status = tensor_lookup(server, id, field, &tensor, err);
+    enum st_status status = tensor_lookup(server, wanted->id, wanted->field, &tensor, err);
     if (status == ST_OK) {
-        enum registry_right right = use == TENSOR_USE_READ ? REGISTRY_READ : REGISTRY_WRITE;
+        enum registry_right right = wanted->use == TENSOR_USE_READ ? REGISTRY_READ : REGISTRY_WRITE;
         status = registry_check_right(caller, tensor->owner, &tensor->snapshot->access, right, err);
     }
     if (status == ST_OK) {
-        status = tensor_check_ready(tensor, field, err);
+        status = tensor_check_ready(tensor, wanted->field, err);
     }
     if (status == ST_OK) {
         *ret_tensor = tensor;
@@ -271,4 +271,18 @@ uint32_t server_tensor_list(struct server *server, const struct server_list_quer
     }
     server_unlock(server);
     return count;
+}
+
+void server_tensor_each_multicast(struct server *server,
+                                  void (*found)(void *arg, uint64_t serial, const char *id),
+                                  void *arg)
+{
+    server_lock(server);
+    for (size_t i = 0; i < server->tensors.count; i++) {
+        const struct tensor *tensor = server->tensors.entries[i].value;
+        if (tensor->made && tensor->multicast_reason == GPU_MULTICAST_NONE) {
+            found(arg, tensor->memory_serial, tensor->id);
+        }
+    }
+    server_unlock(server);
 }

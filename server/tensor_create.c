@@ -33,6 +33,7 @@ static enum st_status tensor_allocate(struct tensor *tensor, struct st_error *er
 static void tensors_release_memory(struct tensors_operation *create, uint32_t made)
 {
     for (uint32_t i = made; i-- > 0;) {
+        create->base.working_on = create->tensors[i]->group;
         gpu_memory_destroy(create->tensors[i]->memory);
         create->tensors[i]->memory = NULL;
     }
@@ -46,6 +47,7 @@ static void tensor_create_run(struct server_operation *operation)
     uint32_t made = 0;
     while (made < create->count && status == ST_OK && !operation->cancel_requested) {
         struct tensor *tensor = create->tensors[made];
+        operation->working_on = tensor->group;
         status = tensor_allocate(tensor, &err);
         if (status == ST_OK) {
             operation->bytes_done += tensor->shard_bytes * tensor->group->world_size;
@@ -73,6 +75,7 @@ static void tensor_create_end(struct server_operation *operation, enum st_status
     for (uint32_t i = 0; i < create->count; i++) {
         struct tensor *tensor = create->tensors[i];
         const struct gpu_memory_info *info = gpu_memory_info(tensor->memory);
+        tensor->memory_serial = info->serial;
         tensor->allocated_bytes = info->allocated_bytes;
         tensor->multicast_reason = info->multicast_reason;
         tensor->made = true;

@@ -19,6 +19,7 @@ static void tensor_delete_run(struct server_operation *operation)
 {
     struct tensors_operation *delete = tensors_of(operation);
     for (uint32_t i = 0; i < delete->count; i++) {
+        operation->working_on = delete->tensors[i]->group;
         gpu_memory_destroy(delete->tensors[i]->memory);
         delete->tensors[i]->memory = NULL;
     }
@@ -63,8 +64,8 @@ static enum st_status delete_find(struct server *server, const struct delete_cal
                                   const char *id, struct tensor **ret_tensor, struct st_error *err)
 {
     struct tensor *tensor = NULL;
-    enum st_status status =
-        tensor_find(server, call->caller, id, TENSOR_USE_WRITE, NULL, &tensor, err);
+    enum st_status status = tensor_find(
+        server, call->caller, &(struct tensor_wanted){id, TENSOR_USE_WRITE, NULL}, &tensor, err);
     if (status == ST_OK) {
         status = group_check_moving(tensor->group, err);
     }
@@ -172,14 +173,15 @@ enum st_status server_tensor_delete(struct server *server, const struct server_c
 }
 
 enum st_status server_tensor_batch_delete(struct server *server, const struct server_caller *caller,
-                                          const char (*ids)[ST_ID_MAX + 1], uint32_t count,
-                                          bool force, struct server_operation **ret_operation,
+                                          const struct server_tensor_batch_delete *request,
+                                          struct server_operation **ret_operation,
                                           struct st_error *err)
 {
-    if (count < 1 || count > ST_BATCH_MAX) {
+    if (request->count < 1 || request->count > ST_BATCH_MAX) {
         return st_fail(err, ST_REASON_INVALID_VALUE, "tensors", "a batch has 1 to %d items",
                        ST_BATCH_MAX);
     }
-    const struct delete_call call = {.caller = caller, .ids = ids, .count = count, .force = force};
+    const struct delete_call call = {
+        .caller = caller, .ids = request->ids, .count = request->count, .force = request->force};
     return delete_submit(server, &call, ret_operation, err);
 }

@@ -45,14 +45,16 @@ enum st_status tensors_operation_accept(struct tensors_operation *operation, str
     return server_operation_accept(base, err);
 }
 
+static const char *tensors_operation_id(const void *arg, uint32_t number)
+{
+    return ((const struct tensors_operation *)arg)->tensors[number]->id;
+}
+
 void tensors_operation_report(struct tensors_operation *operation)
 {
-    char(*ids)[ST_ID_MAX + 1] = calloc(operation->count, sizeof(*ids));
+    struct server_ids *ids = server_ids_create(operation->count, tensors_operation_id, operation);
     if (!ids) {
         return; /* the work is done all the same */
-    }
-    for (uint32_t i = 0; i < operation->count; i++) {
-        server_copy_text(ids[i], sizeof(ids[i]), operation->tensors[i]->id);
     }
     operation->base.result = (struct server_result){
         .kind = SERVER_RESULT_RESOURCES, .count = operation->count, .resources = ids};

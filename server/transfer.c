@@ -6,6 +6,9 @@
 
 #define TRANSFER_STALL_NS (ST_TRANSFER_STALL_SECONDS * ST_NS_PER_SECOND)
 #define TRANSFER_STAGING_RETRY_NS (100 * ST_NS_PER_MS)
+#define TRANSFER_NS_PER_BYTE (ST_NS_PER_SECOND / ST_TRANSFER_RATE_MIN)
+/** How often a reader that does not call is looked at. */
+#define TRANSFER_MOVED_LOOK_NS (2 * ST_NS_PER_SECOND)
 
 /* ---------------------------------------------------------------- references and notices */
 
@@ -28,7 +31,7 @@ void transfer_notify(struct server_transfer *transfer)
 {
     pthread_mutex_lock(&transfer->notify_lock);
     if (!transfer->closed) {
-        transfer->notify(transfer->arg);
+        transfer->notify(transfer->notify_arg);
     }
     pthread_mutex_unlock(&transfer->notify_lock);
 }
@@ -79,8 +82,9 @@ static bool transfer_is_over(const struct server_transfer *transfer)
     return transfer->flying == 0 && (transfer->phase == TRANSFER_FAILED || read || written);
 }
 
-/** Under the registry's lock. @return the generation of the shard now. */
-static uint64_t transfer_end_upload(struct server_transfer *transfer, bool failed)
+/** Under the registry's lock. @param touched the shard's bytes may have changed. @return the
+ * generation of the shard now. */
+static uint64_t transfer_end_upload(struct server_transfer *transfer, bool failed, bool touched)
 {
     struct tensor *tensor = transfer->tensor;
     uint64_t shard = order_rank(transfer->rank);
@@ -88,8 +92,10 @@ static uint64_t transfer_end_upload(struct server_transfer *transfer, bool faile
     if (!failed) {
         tensor_contents_commit(tensor, shard, full);
         transfer->server->figures.uploaded_bytes_total += transfer->bytes;
-    } else if (transfer->began) {
+    } else if (transfer->began && touched) {
         tensor_contents_fail(tensor, shard);
+    } else if (transfer->began) {
+        tensor_contents_restore(tensor, shard);
     }
     tensor->shards[transfer->rank].uploading = false;
     tensor->uploads--;
@@ -102,6 +108,7 @@ void transfer_settle(struct server_transfer *transfer)
     pthread_mutex_lock(&transfer->lock);
     bool over = !transfer->settled && transfer_is_over(transfer);
     bool failed = transfer->phase == TRANSFER_FAILED;
+    bool touched = transfer->touched;
     transfer->settled |= over;
     uint64_t generation = transfer->generation;
     uint64_t position = transfer->position;
@@ -110,7 +117,7 @@ void transfer_settle(struct server_transfer *transfer)
         return;
     }
     if (transfer->upload) {
-        generation = transfer_end_upload(transfer, failed);
+        generation = transfer_end_upload(transfer, failed, touched);
     }
     server->figures.downloaded_bytes_total += position;
     server->figures.transfers--;
@@ -153,22 +160,61 @@ static bool transfer_start_timer(struct server_transfer *transfer, uint64_t dead
                           transfer_timer_fire, transfer);
 }
 
+/** No lock: whether the caller's side moves on though it calls nothing. */
+static bool transfer_moved(struct server_transfer *transfer)
+{
+    pthread_mutex_lock(&transfer->notify_lock);
+    bool moved = transfer->moved && !transfer->closed && transfer->moved(transfer->notify_arg);
+    pthread_mutex_unlock(&transfer->notify_lock);
+    return moved;
+}
+
+/** Under the lock: when to look again. */
+static uint64_t transfer_next_look(const struct server_transfer *transfer, uint64_t now_ns,
+                                   uint64_t stall_ns)
+{
+    uint64_t look_ns = transfer->wants_staging ? now_ns + TRANSFER_STAGING_RETRY_NS
+                       : transfer->moved       ? now_ns + TRANSFER_MOVED_LOOK_NS
+                                               : stall_ns;
+    return look_ns < stall_ns ? look_ns : stall_ns;
+}
+
+void transfer_used_turn(struct server_transfer *transfer)
+{
+    uint64_t now_ns = st_clock_now_ns();
+    transfer->turns_ns += now_ns - transfer->last_turn_ns;
+    transfer->last_turn_ns = now_ns;
+}
+
+/**
+ * Whether the caller, whose turn it is, does nothing, or so little that its body is only held open.
+ * Under the lock.
+ */
+static bool transfer_is_stalled(const struct server_transfer *transfer, uint64_t now_ns)
+{
+    uint64_t turn_ns = now_ns - transfer->last_turn_ns;
+    uint64_t moved = transfer->upload ? transfer->accepted : transfer->position;
+    return turn_ns >= TRANSFER_STALL_NS || (transfer->turns_ns + turn_ns) / TRANSFER_NS_PER_BYTE >
+                                               moved + TRANSFER_STALL_NS / TRANSFER_NS_PER_BYTE;
+}
+
 /** Under the lock: whose fault is it? */
 static void transfer_check_time(struct server_transfer *transfer, uint64_t now_ns)
 {
     struct st_error err = {0};
     bool waits = transfer_waits_for_caller(transfer);
-    uint64_t stall_ns = (waits ? transfer->last_turn_ns : now_ns) + TRANSFER_STALL_NS;
+    uint64_t turn_ns = transfer->last_turn_ns > transfer->last_move_ns ? transfer->last_turn_ns
+                                                                       : transfer->last_move_ns;
+    uint64_t stall_ns = (waits ? turn_ns : now_ns) + TRANSFER_STALL_NS;
     if (now_ns >= transfer->deadline_ns) {
         st_fail(&err, ST_REASON_OPERATION_DEADLINE, NULL, "the deadline of the request passed");
         transfer_fail(transfer, &err);
-    } else if (now_ns >= stall_ns) {
+    } else if (waits && transfer_is_stalled(transfer, now_ns)) {
         st_fail(&err, ST_REASON_TRANSFER_STALLED, NULL, "the body made no progress for %d s",
                 ST_TRANSFER_STALL_SECONDS);
         transfer_fail(transfer, &err);
     } else {
-        bool again = transfer->wants_staging;
-        transfer_start_timer(transfer, again ? now_ns + TRANSFER_STAGING_RETRY_NS : stall_ns);
+        transfer_start_timer(transfer, transfer_next_look(transfer, now_ns, stall_ns));
     }
 }
 
@@ -176,10 +222,15 @@ static void transfer_timer_fire(void *arg)
 {
     struct server_transfer *transfer = arg;
     struct server *server = transfer->server;
+    bool moved = transfer_moved(transfer);
+    uint64_t now_ns = st_clock_now_ns();
     pthread_mutex_lock(&transfer->lock);
     bool ended = transfer_has_ended(transfer) || transfer->abandoned;
+    if (moved) {
+        transfer->last_move_ns = now_ns;
+    }
     if (!ended) {
-        transfer_check_time(transfer, st_clock_now_ns());
+        transfer_check_time(transfer, now_ns);
     }
     bool failed = !ended && transfer->phase == TRANSFER_FAILED;
     pthread_mutex_unlock(&transfer->lock);
@@ -204,17 +255,40 @@ void transfer_watch_staging(struct server_transfer *transfer)
 
 /* ---------------------------------------------------------------- its place in the order */
 
-/** The place is there: last checks, then bytes may move. Under the registry's lock. */
-static enum st_status transfer_begin(struct server_transfer *transfer, struct st_error *err)
+/** Last checks, now that the place is there. Under the registry's lock. */
+static enum st_status transfer_check_place(struct server_transfer *transfer, struct st_error *err)
 {
     struct tensor *tensor = transfer->tensor;
     uint64_t shard = order_rank(transfer->rank);
     enum st_status status = ST_OK;
+    pthread_mutex_lock(&transfer->lock);
+    if (transfer->phase == TRANSFER_FAILED) { /* by its deadline, before the place came */
+        *err = transfer->error;
+        status = transfer->error.status;
+    }
+    pthread_mutex_unlock(&transfer->lock);
+    if (status != ST_OK) {
+        return status;
+    }
     if (transfer->upload) {
-        status = tensor_generation_check(tensor, shard, transfer->expected_generation, err);
+        status = tensor_generation_check(tensor, transfer->expected_generation, err);
     } else if (!transfer->allow_undefined) {
         status = tensor_contents_check(tensor, shard, NULL, err);
     }
+    return status;
+}
+
+/**
+ * The place is there: bytes may move. Under the registry's lock.
+ * @param ret_settle there is nothing to wait for; set also on failure.
+ */
+static enum st_status transfer_begin(struct server_transfer *transfer, bool *ret_settle,
+                                     struct st_error *err)
+{
+    struct tensor *tensor = transfer->tensor;
+    uint64_t shard = order_rank(transfer->rank);
+    struct st_error why = {0};
+    enum st_status status = transfer_check_place(transfer, &why);
     if (status == ST_OK && transfer->upload) {
         tensor_contents_begin(tensor, shard);
         transfer->began = true;
@@ -224,11 +298,15 @@ static enum st_status transfer_begin(struct server_transfer *transfer, struct st
     transfer->generation = generation;
     transfer->last_turn_ns = st_clock_now_ns();
     if (status != ST_OK) {
-        transfer_fail(transfer, err);
+        transfer_fail(transfer, &why);
     } else if (transfer->phase == TRANSFER_PLACE) {
         transfer->phase = transfer->finish_requested ? TRANSFER_FINISHING : TRANSFER_MOVING;
     }
+    *ret_settle = transfer_has_ended(transfer) || transfer->finish_requested;
     pthread_mutex_unlock(&transfer->lock);
+    if (status != ST_OK && err) {
+        *err = why;
+    }
     return status;
 }
 
@@ -236,7 +314,8 @@ static void transfer_granted(struct server_holder *holder)
 {
     struct server_transfer *transfer = (struct server_transfer *)holder; /* its first member */
     struct st_error err = {0};
-    if (transfer_begin(transfer, &err) != ST_OK || transfer->finish_requested) {
+    bool settle = false;
+    if (transfer_begin(transfer, &settle, &err) != ST_OK || settle) {
         transfer_settle(transfer);
     }
     transfer_tell(transfer);
@@ -277,13 +356,13 @@ static enum st_status transfer_check(struct transfer_draft *draft, struct tensor
                                      struct st_error *err)
 {
     const struct server_transfer_request *request = draft->request;
+    const struct tensor_wanted wanted = {request->tensor,
+                                         draft->upload ? TENSOR_USE_WRITE : TENSOR_USE_READ, NULL};
     struct tensor *tensor = NULL;
     enum st_status status =
         draft->upload ? server_accept_check(draft->server, draft->caller, err) : ST_OK;
     if (status == ST_OK) {
-        status =
-            tensor_find(draft->server, draft->caller, request->tensor,
-                        draft->upload ? TENSOR_USE_WRITE : TENSOR_USE_READ, NULL, &tensor, err);
+        status = tensor_find(draft->server, draft->caller, &wanted, &tensor, err);
     }
     if (status != ST_OK) {
         return status;
@@ -313,7 +392,11 @@ static struct server_transfer *transfer_create(const struct transfer_draft *draf
     const struct server_transfer_request *request = draft->request;
     transfer->references = 1;
     transfer->server = draft->server;
+    server_copy_text(transfer->principal, sizeof(transfer->principal), draft->caller->principal);
     transfer->upload = draft->upload;
+    transfer->notify = request->notify;
+    transfer->moved = request->moved;
+    transfer->notify_arg = request->notify_arg;
     transfer->allow_undefined = request->allow_undefined;
     transfer->rank = request->rank;
     transfer->expected_generation = request->expected_generation;
@@ -356,7 +439,8 @@ static enum st_status transfer_enter(struct server_transfer *transfer, struct st
         tensor->shards[transfer->rank].uploading = true;
         tensor->uploads++;
     }
-    return server_holder_enter(&transfer->holder) ? transfer_begin(transfer, err) : ST_OK;
+    bool settle = false;
+    return server_holder_enter(&transfer->holder) ? transfer_begin(transfer, &settle, err) : ST_OK;
 }
 
 /** Under the registry's lock. @param ret_transfer set also on failure when there is one to close.
@@ -389,22 +473,20 @@ static enum st_status transfer_accept(struct transfer_draft *draft,
     return transfer_enter(transfer, err);
 }
 
-static enum st_status transfer_open(struct transfer_draft *draft, void (*notify)(void *arg),
-                                    void *arg, struct server_transfer **ret_transfer,
+static enum st_status transfer_open(struct transfer_draft *draft,
+                                    struct server_transfer **ret_transfer,
                                     struct server_tensor **ret_tensor, struct st_error *err)
 {
     struct server_transfer *transfer = NULL;
     struct server_tensor *tensor = NULL;
     server_lock(draft->server);
     enum st_status status = transfer_accept(draft, &transfer, &tensor, err);
-    if (transfer) {
-        transfer->notify = notify;
-        transfer->arg = arg;
-    }
     server_unlock(draft->server);
     if (status == ST_OK) {
         pthread_mutex_lock(&transfer->lock);
-        bool started = transfer_start_timer(transfer, st_clock_now_ns() + TRANSFER_STALL_NS);
+        uint64_t now_ns = st_clock_now_ns();
+        bool started = transfer_start_timer(
+            transfer, transfer_next_look(transfer, now_ns, now_ns + TRANSFER_STALL_NS));
         pthread_mutex_unlock(&transfer->lock);
         status =
             started ? ST_OK : st_fail(err, ST_REASON_OUT_OF_MEMORY, NULL, "no memory for a timer");
@@ -421,22 +503,20 @@ static enum st_status transfer_open(struct transfer_draft *draft, void (*notify)
 
 enum st_status server_upload_open(struct server *server, const struct server_caller *caller,
                                   const struct server_transfer_request *request,
-                                  void (*notify)(void *arg), void *arg,
                                   struct server_transfer **ret_transfer,
                                   struct server_tensor **ret_tensor, struct st_error *err)
 {
     struct transfer_draft draft = {server, caller, request, .upload = true};
-    return transfer_open(&draft, notify, arg, ret_transfer, ret_tensor, err);
+    return transfer_open(&draft, ret_transfer, ret_tensor, err);
 }
 
 enum st_status server_download_open(struct server *server, const struct server_caller *caller,
                                     const struct server_transfer_request *request,
-                                    void (*notify)(void *arg), void *arg,
                                     struct server_transfer **ret_transfer,
                                     struct server_tensor **ret_tensor, struct st_error *err)
 {
     struct transfer_draft draft = {server, caller, request, .upload = false};
-    return transfer_open(&draft, notify, arg, ret_transfer, ret_tensor, err);
+    return transfer_open(&draft, ret_transfer, ret_tensor, err);
 }
 
 /* ---------------------------------------------------------------- the caller's view */

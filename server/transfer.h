@@ -28,6 +28,7 @@ enum transfer_slot_state {
 };
 
 #define TRANSFER_SLOTS 2u
+#define TRANSFER_ELEMENT_BYTES_MAX 16u /* of any dtype */
 
 /** A staging buffer and the piece of the body in it. */
 struct transfer_slot {
@@ -35,6 +36,7 @@ struct transfer_slot {
     void *buffer;
     enum transfer_slot_state state;
     bool held;       /**< The caller's thread copies now, without the lock. */
+    bool waiting;    /**< Flying, but the worker has not launched it yet. */
     uint64_t offset; /**< In the body. */
     uint64_t bytes;
     uint64_t taken; /**< Download: of these, read. */
@@ -45,6 +47,7 @@ struct server_transfer {
     struct order_claim claims[2];
     _Atomic uint32_t references; /**< The caller's, one for each flying slot, work and notice. */
     struct server *server;
+    char principal[ST_ID_MAX + 1];
     bool upload, allow_undefined;
     uint32_t rank;
     uint64_t expected_generation, deadline_ns;
@@ -55,7 +58,8 @@ struct server_transfer {
 
     pthread_mutex_t notify_lock; /**< Held while notify runs: close waits for it. */
     void (*notify)(void *arg);
-    void *arg;
+    bool (*moved)(void *arg); /**< NULL: only calls are progress. */
+    void *notify_arg;
     bool closed; /**< Under notify_lock. */
 
     /* Under the registry's lock: */
@@ -64,6 +68,8 @@ struct server_transfer {
     struct server_after told;
     _Atomic bool told_pending;
     struct server_work release_work;
+    struct server_work launch_work; /**< Where the caller's thread may not launch. */
+    bool launching;                 /**< It is submitted and not done. */
 
     _Atomic bool wants_staging; /**< Set under the registry's lock. */
 
@@ -76,13 +82,18 @@ struct server_transfer {
     struct st_error error; /**< FAILED. */
     struct transfer_slot slots[TRANSFER_SLOTS];
     uint32_t flying;
-    bool lacking;        /**< Upload: no second buffer to be had before the first one lands. */
+    bool touched; /**< Upload: bytes of the shard may have changed. */
+    bool lacking; /**< Upload: no second buffer to be had before the first one lands. */
+    unsigned char carry[TRANSFER_ELEMENT_BYTES_MAX]; /**< Logical uploads: the begun element. */
+    uint32_t carry_bytes;                            /**< Behind what the slots have. */
     uint32_t head, tail; /**< Download: the slot to be read, the slot to be launched next. */
     uint64_t accepted;   /**< Upload: bytes taken from the caller. */
     uint64_t asked;      /**< Download: bytes launched. */
     uint64_t position;   /**< Download: bytes given to the caller. */
     uint64_t generation;
     uint64_t last_turn_ns; /**< When the caller did something, or it became the caller's turn. */
+    uint64_t turns_ns;     /**< What the caller's turns took before that. */
+    uint64_t last_move_ns; /**< When the caller was seen to move without a call. */
     struct st_timer timer;
 };
 
@@ -99,12 +110,15 @@ void transfer_notify(struct server_transfer *transfer);
 void transfer_retain(struct server_transfer *transfer);
 void transfer_release(struct server_transfer *transfer);         /**< Lock or not. */
 bool transfer_has_ended(const struct server_transfer *transfer); /**< Under the transfer's lock. */
+/** The caller has used its turn; the next one begins. Under the transfer's lock. */
+void transfer_used_turn(struct server_transfer *transfer);
 /** Look again in a while because it waits for a buffer. No lock. */
 void transfer_watch_staging(struct server_transfer *transfer);
 
 /* transfer_data.c */
 
-/** Upload: launch what is ready to fly. Thread: not gpu/'s. No lock. */
+/** Upload: launch what is ready to fly. What completes inside tells nobody: whoever is not the
+ * caller has to notify. Thread: not gpu/'s. No lock. */
 void transfer_flush(struct server_transfer *transfer);
 /** Download: launch into empty slots. Thread: the caller's. No lock. */
 void transfer_fetch(struct server_transfer *transfer);

@@ -25,6 +25,7 @@ static void transfer_landed(void *arg, enum st_status status, const struct st_er
     transfer->flying--;
     transfer->lacking = false;
     transfer->last_turn_ns = st_clock_now_ns();
+    transfer->touched |= status == ST_OK || !err->untouched;
     if (status != ST_OK) {
         transfer_fail(transfer, err);
     }
@@ -46,25 +47,118 @@ static void transfer_landed(void *arg, enum st_status status, const struct st_er
     transfer_release(transfer);
 }
 
+/** Elements of a logical body go whole: what has begun stays behind. Under the lock. */
+static void transfer_carry(struct server_transfer *transfer, struct transfer_slot *slot)
+{
+    uint32_t begun = (uint32_t)(slot->bytes % transfer->spec.element_bytes);
+    if (transfer->upload && transfer->spec.logical && begun > 0) {
+        slot->bytes -= begun;
+        memcpy(transfer->carry, (const char *)slot->buffer + slot->bytes, begun);
+        transfer->carry_bytes = begun;
+    }
+}
+
 /** Under the lock: the slot is about to fly. */
 static void transfer_take_off(struct server_transfer *transfer, struct transfer_slot *slot)
 {
+    transfer_carry(transfer, slot);
     slot->state = TRANSFER_SLOT_FLYING;
     transfer->flying++;
     transfer_retain(transfer);
 }
 
 /** No lock: the device gets a slot that took off. */
-static void transfer_launch(struct server_transfer *transfer, struct transfer_slot *slot)
+static void transfer_run(struct server_transfer *transfer, struct transfer_slot *slot)
 {
     struct gpu_transfer_spec spec = transfer->spec;
     spec.buffer = slot->buffer;
     spec.offset_bytes = transfer->offset + slot->offset;
     spec.bytes = slot->bytes;
-    const struct server_transfer *outer = transfer_launching;
-    transfer_launching = transfer;
     gpu_transfer_run(transfer->team, &spec, (struct gpu_completion){transfer_landed, slot});
-    transfer_launching = outer;
+}
+
+static struct server_transfer *transfer_of_launch(struct server_work *work)
+{
+    return (struct server_transfer *)(void *)((char *)work -
+                                              offsetof(struct server_transfer, launch_work));
+}
+
+/** A worker of the launch pool: what took off meanwhile. */
+static void launch_run(struct server_work *work)
+{
+    struct server_transfer *transfer = transfer_of_launch(work);
+    for (uint32_t i = 0; i < TRANSFER_SLOTS; i++) {
+        struct transfer_slot *slot = &transfer->slots[i];
+        pthread_mutex_lock(&transfer->lock);
+        bool waiting = slot->waiting;
+        slot->waiting = false;
+        pthread_mutex_unlock(&transfer->lock);
+        if (waiting) {
+            transfer_run(transfer, slot);
+        }
+    }
+}
+
+static void launch_done(struct server_work *work)
+{
+    struct server_transfer *transfer = transfer_of_launch(work);
+    bool more = false;
+    pthread_mutex_lock(&transfer->lock);
+    for (uint32_t i = 0; i < TRANSFER_SLOTS; i++) {
+        more |= transfer->slots[i].waiting;
+    }
+    pthread_mutex_unlock(&transfer->lock);
+    if (more) {
+        server_work_submit(transfer->server, SERVER_POOL_LAUNCH, work);
+        return;
+    }
+    transfer->launching = false;
+    transfer_release(transfer);
+}
+
+/** The body fails now; its place stays until the device lets go. Under the registry's lock. */
+static void launch_overran(struct server_work *work)
+{
+    struct server_transfer *transfer = transfer_of_launch(work);
+    struct st_error err = {0};
+    if (transfer->settled) {
+        return;
+    }
+    const struct group *group = transfer->tensor->group;
+    if (work->active) {
+        server_work_degrade(work, group);
+    }
+    st_fail_as(&err, ST_DEADLINE_EXCEEDED, ST_REASON_DEVICE_DEGRADED, NULL,
+               "a driver call of group %s does not return", group->id);
+    pthread_mutex_lock(&transfer->lock);
+    transfer_fail(transfer, &err);
+    pthread_mutex_unlock(&transfer->lock);
+    transfer_tell(transfer);
+}
+
+/** No lock: a slot took off and is to be launched, by a worker where a driver call can hang. */
+static void transfer_launch(struct server_transfer *transfer, struct transfer_slot *slot)
+{
+    struct server *server = transfer->server;
+    if (!server->calls_may_block) {
+        const struct server_transfer *outer = transfer_launching;
+        transfer_launching = transfer;
+        transfer_run(transfer, slot);
+        transfer_launching = outer;
+        return;
+    }
+    server_lock(server);
+    pthread_mutex_lock(&transfer->lock);
+    slot->waiting = true;
+    pthread_mutex_unlock(&transfer->lock);
+    if (!transfer->launching) {
+        transfer->launching = true;
+        transfer->launch_work =
+            (struct server_work){.run = launch_run, .done = launch_done, .overran = launch_overran};
+        transfer_retain(transfer);
+        server_work_submit(server, SERVER_POOL_LAUNCH, &transfer->launch_work);
+    }
+    server_unlock(server);
 }
 
 /* ---------------------------------------------------------------- buffers */
@@ -125,6 +219,16 @@ static void transfer_forget(struct server_transfer *transfer)
     transfer->tail = transfer->head;
 }
 
+/** A slot with less than one element has nothing to fly: it needs no buffer. Under the lock. */
+static void transfer_empty_begun(struct server_transfer *transfer, struct transfer_slot *slot)
+{
+    if (slot->state == TRANSFER_SLOT_FILLING && !slot->held && transfer->spec.logical &&
+        slot->bytes < transfer->spec.element_bytes) {
+        transfer_carry(transfer, slot);
+        slot->state = TRANSFER_SLOT_EMPTY;
+    }
+}
+
 void *transfer_take_idle_buffer(struct server_transfer *transfer, uint64_t now_ns)
 {
     bool held = false;
@@ -138,6 +242,7 @@ void *transfer_take_idle_buffer(struct server_transfer *transfer, uint64_t now_n
     }
     for (uint32_t i = 0; i < TRANSFER_SLOTS; i++) {
         struct transfer_slot *slot = &transfer->slots[i];
+        transfer_empty_begun(transfer, slot);
         if (slot->state == TRANSFER_SLOT_EMPTY && slot->buffer && !slot->held) {
             void *buffer = slot->buffer;
             slot->buffer = NULL;
@@ -155,9 +260,8 @@ static bool transfer_may_fly(const struct server_transfer *transfer,
                              const struct transfer_slot *slot)
 {
     bool moving = transfer->phase == TRANSFER_MOVING || transfer->phase == TRANSFER_FINISHING;
-    bool whole = !transfer->spec.logical || slot->bytes % transfer->spec.element_bytes == 0;
-    return moving && slot->state == TRANSFER_SLOT_FILLING && !slot->held && slot->bytes > 0 &&
-           whole &&
+    uint64_t least = transfer->spec.logical ? transfer->spec.element_bytes : 1;
+    return moving && slot->state == TRANSFER_SLOT_FILLING && !slot->held && slot->bytes >= least &&
            (slot->bytes == ST_STAGING_BYTES || transfer->accepted == transfer->bytes ||
             transfer->flying == 0);
 }
@@ -213,8 +317,10 @@ static struct transfer_slot *transfer_hold_slot(struct server_transfer *transfer
     }
     if (slot->state == TRANSFER_SLOT_EMPTY) {
         slot->state = TRANSFER_SLOT_FILLING;
-        slot->offset = transfer->accepted;
-        slot->bytes = 0;
+        slot->offset = transfer->accepted - transfer->carry_bytes;
+        slot->bytes = transfer->carry_bytes;
+        memcpy(slot->buffer, transfer->carry, transfer->carry_bytes);
+        transfer->carry_bytes = 0;
     }
     slot->held = true;
     return slot;
@@ -264,7 +370,7 @@ static void transfer_fill_end(struct server_transfer *transfer, struct transfer_
     slot->held = false;
     slot->bytes += bytes;
     transfer->accepted += bytes;
-    transfer->last_turn_ns = st_clock_now_ns();
+    transfer_used_turn(transfer);
     bool full = slot->bytes == ST_STAGING_BYTES || transfer->accepted == transfer->bytes;
     pthread_mutex_unlock(&transfer->lock);
     if (full) {
@@ -395,7 +501,7 @@ static void transfer_read_end(struct server_transfer *transfer, struct transfer_
     slot->held = false;
     slot->taken += bytes;
     transfer->position += bytes;
-    transfer->last_turn_ns = st_clock_now_ns();
+    transfer_used_turn(transfer);
     if (slot->taken == slot->bytes) {
         slot->state = TRANSFER_SLOT_EMPTY;
         transfer->head = (transfer->head + 1) % TRANSFER_SLOTS;

@@ -33,8 +33,7 @@ enum st_status server_verb_start(struct server_operation *operation, enum st_sta
 
 enum st_status server_write_begin(struct server_write *write, struct st_error *err)
 {
-    enum st_status status = tensor_generation_check(write->tensor, tensor_shards_all(write->tensor),
-                                                    write->expected_generation, err);
+    enum st_status status = tensor_generation_check(write->tensor, write->expected_generation, err);
     if (status == ST_OK) {
         tensor_contents_begin(write->tensor, write->shards);
     }
@@ -50,7 +49,7 @@ void server_write_end(struct server_write *write, struct server_operation *opera
     if (status == ST_OK) {
         tensor_contents_commit(write->tensor, write->shards, write->full);
         operation->generation = tensor_generation(write->tensor, write->shards);
-    } else if (write->launched) {
+    } else if (write->launched && !operation->untouched) {
         tensor_contents_fail(write->tensor, write->shards);
     } else {
         tensor_contents_restore(write->tensor, write->shards);

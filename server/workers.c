@@ -7,11 +7,11 @@
 static const struct {
     const char *name;
     uint32_t threads;
-    bool watched; /**< Its jobs call the driver. */
+    bool watched; /**< Its jobs call the driver, or wait for a device. */
 } pool_rows[SERVER_POOL_COUNT] = {
     [SERVER_POOL_LAUNCH] = {"st-launch", 2, true},
     [SERVER_POOL_MEMORY] = {"st-memory", 4, true},
-    [SERVER_POOL_HOST] = {"st-host", 2, false},
+    [SERVER_POOL_HOST] = {"st-host", 2, true},
 };
 
 enum st_status server_pools_create(struct server *server, struct st_error *err)

@@ -21,6 +21,9 @@
 #define DRAIN_LOOK_NS (20 * ST_NS_PER_MS)
 /** After the grace time: for cancelled work to end, and for replies to be sent. */
 #define DRAIN_CANCEL_NS (3 * ST_NS_PER_SECOND)
+/** For the listeners' threads to end, the time for replies included; one can be inside of a driver.
+ */
+#define DRAIN_LISTENERS_NS (2 * DRAIN_CANCEL_NS)
 /** How often the start looks for a signal. */
 #define START_LOOK_NS (100 * ST_NS_PER_MS)
 
@@ -35,6 +38,7 @@ struct daemon {
     struct st_timers *timers;
     struct server *server;
     _Atomic int phase; /**< enum daemon_phase; whoever leaves OPENING decides how it goes on. */
+    _Atomic bool stopped; /**< The listeners have ended. */
 };
 
 /** Signals that end the process; blocked in all threads and taken by the main one. */
@@ -53,6 +57,19 @@ static void daemon_raise_descriptors(void)
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_NOFILE, &limit);
     }
+}
+
+/** Descriptors that memory may take, so that connections are still accepted and a client can delete
+ * what it made; of a low limit half. */
+static uint32_t daemon_memory_descriptors(void)
+{
+    const uint64_t kept = 2 * ST_HTTP_CONNECTIONS_MAX + ST_DESCRIPTORS_KEPT;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        return 0;
+    }
+    uint64_t left = limit.rlim_cur > 2 * kept ? limit.rlim_cur - kept : limit.rlim_cur / 2;
+    return left < UINT32_MAX ? (uint32_t)left : UINT32_MAX;
 }
 
 static const char *daemon_node_name(struct daemon *daemon)
@@ -76,7 +93,8 @@ static enum st_status daemon_create_server(struct daemon *daemon, const char *no
                 .software_memory_bytes = options->software_memory_bytes,
                 .device_memory_limit = options->device_memory_limit,
                 .nvls = options->nvls,
-                .nvls_slots = options->nvls_slots},
+                .nvls_slots = options->nvls_slots,
+                .allocations_max = daemon_memory_descriptors()},
         .node_name = node_name,
         .deterministic = options->deterministic,
     };
@@ -139,10 +157,13 @@ static enum st_status daemon_start(struct daemon *daemon, struct st_error *err)
         status = st_timers_create(&daemon->timers, err);
     }
     if (status == ST_OK) {
+        status = http_front_start_health(daemon->front, daemon->timers, err);
+    }
+    if (status == ST_OK) {
         status = daemon_start_server(daemon, node_name, err);
     }
     if (status == ST_OK) {
-        status = http_front_start(daemon->front, daemon->server, daemon->timers, err);
+        status = http_front_start(daemon->front, daemon->server, err);
     }
     return status;
 }
@@ -178,6 +199,37 @@ static bool daemon_wait_finished(struct daemon *daemon, const sigset_t *signals,
     return true;
 }
 
+/** End the process when the listeners do not end. */
+static void *daemon_watch_stopping(void *arg)
+{
+    struct daemon *daemon = arg;
+    const struct timespec look = {.tv_nsec = DRAIN_LOOK_NS};
+    uint64_t deadline_ns = st_clock_now_ns() + DRAIN_LISTENERS_NS;
+    while (!atomic_load(&daemon->stopped) && st_clock_now_ns() < deadline_ns) {
+        nanosleep(&look, NULL);
+    }
+    if (!atomic_load(&daemon->stopped)) {
+        st_log(ST_LOG_WARNING, "ended while a listener hangs in a call of the driver");
+        http_front_remove_sockets(daemon->front);
+        _exit(0);
+    }
+    return NULL;
+}
+
+/** No more requests; with a watch over it, since the listeners' threads call drivers too. */
+static void daemon_stop_front(struct daemon *daemon)
+{
+    pthread_t watch;
+    struct st_error error;
+    bool watched =
+        st_thread_start("stopping", daemon_watch_stopping, daemon, &watch, &error) == ST_OK;
+    http_front_stop(daemon->front, st_clock_now_ns() + DRAIN_CANCEL_NS);
+    atomic_store(&daemon->stopped, true);
+    if (watched) {
+        pthread_join(watch, NULL);
+    }
+}
+
 /** Refuse changes, let work end within the grace time, cancel the rest. */
 static void daemon_drain(struct daemon *daemon, const sigset_t *signals)
 {
@@ -189,9 +241,10 @@ static void daemon_drain(struct daemon *daemon, const sigset_t *signals)
         st_log(ST_LOG_WARNING, "cancelling what is left",
                ST_LOG_INT("unfinished", server_unfinished(daemon->server)));
         server_cancel_all(daemon->server);
-        daemon_wait_finished(daemon, signals, st_clock_now_ns() + DRAIN_CANCEL_NS);
     }
-    http_front_stop(daemon->front, st_clock_now_ns() + DRAIN_CANCEL_NS);
+    /* What was cancelled is answered now; a client that does not read is cut, which frees its
+     * transfer. */
+    daemon_stop_front(daemon);
 }
 
 /**

@@ -20,6 +20,8 @@ struct download {
     struct server_transfer *transfer;
     enum data_form form;
     bool partial;      /**< 206 */
+    bool conditional;  /**< If-Range held for what was seen, of seen_generation. */
+    uint64_t seen_generation;
     bool digest;       /**< Repr-Digest is wanted, and cheap. */
     uint64_t elements; /**< Of a JSON reply. */
     char npy[DATA_NPY_HEADER_WRITTEN_MAX];
@@ -41,12 +43,14 @@ static void download_end(struct api_request *request)
 
 /** If-Range (RFC 9110 13.1.5): a Range counts only while the contents are those that the client
  * has. */
-static bool range_counts(struct api_request *request, const struct download *download)
+static bool range_counts(struct api_request *request, struct download *download)
 {
     const char *header = api_request_header(request, "If-Range");
     const struct server_contents *contents =
         &download->tensor->shard_contents[download->transfer_request.rank];
     char etag[API_ETAG_BYTES];
+    download->conditional = header;
+    download->seen_generation = contents->generation;
     return !header ||
            strcmp(header, api_view_etag(contents->generation, download->tensor->uid, etag)) == 0;
 }
@@ -286,6 +290,23 @@ static bool collect_begin(struct api_request *request, struct download *download
     return true;
 }
 
+static enum st_status download_open(struct api_request *request, struct download *download,
+                                    struct st_error *err);
+
+/** A write that was accepted before ended meanwhile: what the client has is of no use, so that it
+ * gets all. */
+static enum st_status download_open_whole(struct api_request *request, struct download *download,
+                                          struct st_error *err)
+{
+    struct server_transfer_request *wanted = &download->transfer_request;
+    server_transfer_close(download->transfer);
+    download->transfer = NULL;
+    download->conditional = download->partial = wanted->has_range = false;
+    wanted->offset = 0;
+    wanted->bytes = download->tensor->shard_bytes;
+    return download_open(request, download, err);
+}
+
 /** The transfer may have got its place: answer, or wait on. */
 static enum st_status download_continue(struct api_request *request, struct st_error *err)
 {
@@ -299,6 +320,9 @@ static enum st_status download_continue(struct api_request *request, struct st_e
         return ST_OK;
     }
     uint64_t generation = server_transfer_generation(download->transfer);
+    if (download->partial && download->conditional && generation != download->seen_generation) {
+        return download_open_whole(request, download, err);
+    }
     if (download->form != DATA_JSON && !download->digest) {
         return stream_reply(request, download, generation, err);
     }
@@ -335,9 +359,12 @@ static enum st_status download_open(struct api_request *request, struct download
                                     struct st_error *err)
 {
     struct server_tensor *opened;
+    download->transfer_request.notify = api_request_notify;
+    download->transfer_request.moved = api_request_moved;
+    download->transfer_request.notify_arg = request;
     enum st_status status =
         server_download_open(request->server, &request->caller, &download->transfer_request,
-                             api_request_notify, request, &download->transfer, &opened, err);
+                             &download->transfer, &opened, err);
     if (status != ST_OK) {
         return status;
     }

@@ -41,9 +41,11 @@ static enum st_status upload_open(struct api_request *request, struct upload *up
                                   struct st_error *err)
 {
     struct server_tensor *opened;
+    upload->transfer_request.notify = api_request_notify;
+    upload->transfer_request.notify_arg = request;
     enum st_status status =
         server_upload_open(request->server, &request->caller, &upload->transfer_request,
-                           api_request_notify, request, &upload->transfer, &opened, err);
+                           &upload->transfer, &opened, err);
     if (status != ST_OK) {
         return status;
     }

@@ -1,5 +1,8 @@
+#include <linux/sockios.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -7,6 +10,48 @@
 #include "base/clock.h"
 
 #define SUPPLEMENTARY_GROUPS_MAX 256
+/** How often the socket of a suspended request is looked at. */
+#define CONNECTION_LOOK_NS (3 * ST_NS_PER_SECOND)
+
+/* ---------------------------------------------------------------- clients that are gone */
+
+/** Over TCP a client that will send no more cannot be told from one that is gone. */
+static bool client_is_gone(const struct http_connection *connection)
+{
+    bool tcp = connection->listener->kind != HTTP_LISTENER_UNIX;
+    struct pollfd poll_fd = {.fd = connection->fd, .events = tcp ? POLLRDHUP : 0};
+    return poll(&poll_fd, 1, 0) > 0 && (poll_fd.revents & (POLLRDHUP | POLLHUP | POLLERR));
+}
+
+/** The library does not look at the socket of a suspended request. */
+static void connection_look_for_client(struct http_connection *connection)
+{
+    pthread_mutex_lock(&connection->lock);
+    if (connection->suspended && client_is_gone(connection)) {
+        atomic_store(&connection->gone, true);
+        connection->notified = true;
+        connection->suspended = false;
+        MHD_resume_connection(connection->mhd);
+    }
+    pthread_mutex_unlock(&connection->lock);
+}
+
+bool http_connection_must_end(const struct http_connection *connection)
+{
+    return atomic_load(&connection->gone) || atomic_load(&connection->listener->front->stopping);
+}
+
+bool api_request_moved(void *arg)
+{
+    struct http_connection *connection = ((struct http_exchange *)arg)->connection;
+    int unsent = 0;
+    if (ioctl(connection->fd, SIOCOUTQ, &unsent) != 0) {
+        return false;
+    }
+    /* More is progress too: there was room again. */
+    int before = atomic_exchange(&connection->unsent, unsent);
+    return before >= 0 && before != unsent;
+}
 
 /* ---------------------------------------------------------------- the watchdog */
 
@@ -15,6 +60,15 @@
  * for ever. The timer looks from time to time instead of being moved at each request: that costs a
  * request one store.
  */
+static uint64_t connection_next_look(struct http_connection *connection, uint64_t now_ns)
+{
+    pthread_mutex_lock(&connection->lock);
+    bool suspended = connection->suspended;
+    pthread_mutex_unlock(&connection->lock);
+    return now_ns +
+           (suspended ? CONNECTION_LOOK_NS : ST_HTTP_HEADER_SECONDS * ST_NS_PER_SECOND);
+}
+
 static void connection_watch(void *arg)
 {
     struct http_connection *connection = arg;
@@ -22,12 +76,12 @@ static void connection_watch(void *arg)
     uint64_t now_ns = st_clock_now_ns();
     uint64_t deadline_ns = atomic_load(&connection->deadline_ns);
     if (deadline_ns <= now_ns) {
-        atomic_fetch_add(atomic_load(&connection->in_body) ? &front->cut_body : &front->cut_head,
-                         1);
+        atomic_fetch_add(&front->cut[atomic_load(&connection->watch)], 1);
         shutdown(connection->fd, SHUT_RDWR);
         return;
     }
-    uint64_t next_ns = now_ns + ST_HTTP_HEADER_SECONDS * ST_NS_PER_SECOND;
+    connection_look_for_client(connection);
+    uint64_t next_ns = connection_next_look(connection, now_ns);
     if (!st_timer_start(front->timers, &connection->timer,
                         deadline_ns < next_ns ? deadline_ns : next_ns, connection_watch,
                         connection)) {
@@ -36,9 +90,9 @@ static void connection_watch(void *arg)
 }
 
 void http_connection_set_deadline(struct http_connection *connection, uint64_t deadline_ns,
-                                  bool in_body)
+                                  enum http_watch watch)
 {
-    atomic_store_explicit(&connection->in_body, in_body, memory_order_relaxed);
+    atomic_store_explicit(&connection->watch, (int)watch, memory_order_relaxed);
     atomic_store_explicit(&connection->deadline_ns, deadline_ns, memory_order_relaxed);
 }
 
@@ -70,6 +124,7 @@ static void connection_identify_unix(struct http_connection *connection)
         connection->foreign = true;
         return;
     }
+    connection->uid = peer.uid;
     snprintf(connection->principal, sizeof(connection->principal), "uid:%u", peer.uid);
     if (peer.uid == 0 || peer.uid == geteuid()) {
         connection->role = SERVER_ROLE_OPERATOR;
@@ -93,6 +148,18 @@ static void connection_identify(struct http_connection *connection)
 }
 
 /* ---------------------------------------------------------------- begin and end */
+
+/** Whether the user has as many connections as one may. */
+static bool listener_is_full(struct http_listener *listener, uid_t uid)
+{
+    uint32_t count = 0;
+    pthread_mutex_lock(&listener->lock);
+    for (const struct http_connection *other = listener->connections; other; other = other->next) {
+        count += other->uid == uid;
+    }
+    pthread_mutex_unlock(&listener->lock);
+    return listener->kind == HTTP_LISTENER_UNIX && count >= ST_HTTP_CONNECTIONS_PER_UID_MAX;
+}
 
 static void listener_link(struct http_listener *listener, struct http_connection *connection)
 {
@@ -135,8 +202,16 @@ static struct http_connection *connection_create(struct http_listener *listener,
     connection->mhd = mhd;
     connection->fd = info->connect_fd;
     connection->exchange.connection = connection;
+    connection->unsent = -1;
     pthread_mutex_init(&connection->lock, NULL);
     connection_identify(connection);
+    if (listener_is_full(listener, connection->uid)) {
+        atomic_fetch_add(&listener->front->rejected[ST_REASON_TOO_MANY_RESOURCES], 1);
+        shutdown(connection->fd, SHUT_RDWR);
+        pthread_mutex_destroy(&connection->lock);
+        free(connection);
+        return NULL;
+    }
     uint64_t deadline_ns = st_clock_now_ns() + ST_HTTP_HEADER_SECONDS * ST_NS_PER_SECOND;
     atomic_store(&connection->deadline_ns, deadline_ns);
     if (!st_timer_start(listener->front->timers, &connection->timer, deadline_ns, connection_watch,
@@ -180,7 +255,7 @@ void http_connection_look(struct http_connection *connection)
 bool http_connection_suspend(struct http_connection *connection)
 {
     pthread_mutex_lock(&connection->lock);
-    bool suspend = !connection->notified && !atomic_load(&connection->listener->front->stopping);
+    bool suspend = !connection->notified && !http_connection_must_end(connection);
     if (suspend) {
         connection->suspended = true;
         MHD_suspend_connection(connection->mhd);

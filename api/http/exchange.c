@@ -33,7 +33,8 @@ void *http_exchange_uri_mhd(void *cls, const char *uri, struct MHD_Connection *m
     exchange->method = API_METHOD_COUNT; /* until the head was read */
     exchange->start_ns = st_clock_now_ns();
     http_connection_set_deadline(
-        connection, exchange->start_ns + ST_HTTP_HEADER_SECONDS * ST_NS_PER_SECOND, false);
+        connection, exchange->start_ns + ST_HTTP_HEADER_SECONDS * ST_NS_PER_SECOND,
+        HTTP_WATCH_HEAD);
     size_t length = strlen(uri);
     exchange->path = exchange->target;
     if (length >= sizeof(exchange->target)) {
@@ -74,6 +75,15 @@ static bool exchange_reply_at_once(const struct http_exchange *exchange)
                                    exchange->head.values[HTTP_HEAD_EXPECT]));
 }
 
+/** Cut the connection unless the body goes on within so many seconds; 0: it may wait. */
+static void exchange_watch_body(struct http_exchange *exchange, uint64_t seconds)
+{
+    http_connection_set_deadline(exchange->connection,
+                                 seconds ? st_clock_now_ns() + seconds * ST_NS_PER_SECOND
+                                         : ST_DEADLINE_NEVER,
+                                 HTTP_WATCH_BODY);
+}
+
 static enum MHD_Result exchange_begin(struct http_exchange *exchange, const char *method)
 {
     struct http_front *front = exchange->connection->listener->front;
@@ -95,12 +105,10 @@ static enum MHD_Result exchange_begin(struct http_exchange *exchange, const char
     if (exchange->discard && exchange_reply_at_once(exchange)) {
         return http_reply_queue(exchange);
     }
-    /* A stream is watched by its transfer, which knows its progress. */
-    bool watch = exchange->has_body && !(exchange_is_stream(exchange) && !exchange->discard);
-    http_connection_set_deadline(exchange->connection,
-                                 watch ? st_clock_now_ns() + ST_HTTP_IDLE_SECONDS * ST_NS_PER_SECOND
-                                       : ST_DEADLINE_NEVER,
-                                 watch);
+    /* A stream's deadline moves with its pieces; no other body may take longer than this. */
+    bool stream = exchange_is_stream(exchange) && !exchange->discard;
+    uint64_t seconds = stream ? ST_TRANSFER_CUT_SECONDS : ST_HTTP_IDLE_SECONDS;
+    exchange_watch_body(exchange, exchange->has_body ? seconds : 0);
     return MHD_YES;
 }
 
@@ -130,9 +138,12 @@ static enum st_status exchange_keep(struct http_exchange *exchange, const char *
     return ST_OK;
 }
 
-static enum st_status exchange_fail_stopping(struct st_error *err)
+static enum st_status exchange_fail_ended(const struct http_exchange *exchange,
+                                          struct st_error *err)
 {
-    return st_fail(err, ST_REASON_NODE_DRAINING, NULL, "the server is ending");
+    return atomic_load(&exchange->connection->gone)
+               ? st_fail(err, ST_REASON_TRANSFER_ABORTED, NULL, "the client went away")
+               : st_fail(err, ST_REASON_NODE_DRAINING, NULL, "the server is ending");
 }
 
 /** Offer bytes until they are all taken, or the connection is suspended with some left. */
@@ -150,11 +161,13 @@ static enum st_status exchange_offer(struct http_exchange *exchange, const char 
             return status;
         }
         *ret_left -= taken;
+        /* With bytes left it is not the client that is waited for. */
+        exchange_watch_body(exchange, *ret_left ? 0 : ST_TRANSFER_CUT_SECONDS);
         if (*ret_left && http_connection_suspend(connection)) {
             return ST_OK;
         }
-        if (*ret_left && atomic_load(&connection->listener->front->stopping)) {
-            return exchange_fail_stopping(err);
+        if (*ret_left && http_connection_must_end(connection)) {
+            return exchange_fail_ended(exchange, err);
         }
     }
     return ST_OK;
@@ -175,7 +188,7 @@ static enum MHD_Result exchange_receive(struct http_exchange *exchange, const ch
     size_t left = 0;
     enum st_status status = ST_OK;
     if (!exchange_count_piece(exchange)) {
-        atomic_fetch_add(&exchange->connection->listener->front->cut_body, 1);
+        atomic_fetch_add(&exchange->connection->listener->front->cut[HTTP_WATCH_BODY], 1);
         return MHD_NO;
     }
     if (exchange->discard) {
@@ -192,9 +205,8 @@ static enum MHD_Result exchange_receive(struct http_exchange *exchange, const ch
         http_reply_error(exchange, &error);
         exchange->discard = true;
         left = 0;
-        http_connection_set_deadline(exchange->connection,
-                                     st_clock_now_ns() + ST_HTTP_IDLE_SECONDS * ST_NS_PER_SECOND,
-                                     true);
+        bool stalled = error.reason == ST_REASON_TRANSFER_STALLED;
+        exchange_watch_body(exchange, stalled ? ST_TRANSFER_CUT_SECONDS : ST_HTTP_IDLE_SECONDS);
     }
     *upload_bytes = left;
     return MHD_YES;
@@ -233,8 +245,8 @@ static enum st_status exchange_continue(struct http_exchange *exchange, struct s
     exchange->again = NULL;
     http_connection_look(exchange->connection);
     /* Waits answer with the operation as it is; nothing else can be finished any more. */
-    if (!exchange->operation && atomic_load(&exchange->connection->listener->front->stopping)) {
-        return exchange_fail_stopping(err);
+    if (!exchange->operation && http_connection_must_end(exchange->connection)) {
+        return exchange_fail_ended(exchange, err);
     }
     return again(&exchange->request, err);
 }
@@ -267,7 +279,7 @@ static enum MHD_Result exchange_complete(struct http_exchange *exchange)
     struct st_error error;
     enum st_status status = ST_OK;
     exchange->phase = HTTP_PHASE_RUN;
-    http_connection_set_deadline(exchange->connection, ST_DEADLINE_NEVER, false);
+    exchange_watch_body(exchange, 0);
     if (exchange->discard) {
         return http_reply_queue(exchange);
     }
@@ -346,6 +358,7 @@ static void exchange_reset(struct http_exchange *exchange)
     /* Not the target's and the error's text: those are large, and set before they are read. */
     exchange->request = (struct api_request){0};
     exchange->connection = connection;
+    connection->unsent = -1;
     exchange->phase = HTTP_PHASE_IDLE;
     exchange->entry = NULL;
     exchange->path = exchange->query = NULL;
@@ -403,7 +416,7 @@ void http_exchange_completed_mhd(void *cls, struct MHD_Connection *mhd, void **r
     exchange_log(exchange, ended, now_ns - exchange->start_ns);
     exchange_reset(exchange);
     http_connection_set_deadline(exchange->connection,
-                                 now_ns + ST_HTTP_IDLE_SECONDS * ST_NS_PER_SECOND, false);
+                                 now_ns + ST_HTTP_IDLE_SECONDS * ST_NS_PER_SECOND, HTTP_WATCH_HEAD);
     atomic_fetch_sub(&front->requests_active, 1);
 }
 

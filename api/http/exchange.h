@@ -55,11 +55,14 @@ struct http_host {
     size_t length;
 };
 
+/** What a connection's deadline is for, to be counted. */
+enum http_watch { HTTP_WATCH_HEAD, HTTP_WATCH_BODY, HTTP_WATCH_REPLY, HTTP_WATCH_COUNT };
+
 struct http_front {
-    struct server *server;
+    struct server *_Atomic server; /**< NULL: it is being made; the health listener answers. */
     struct st_timers *timers;
     struct http_router *router;
-    char incarnation[ST_UID_BYTES];
+    char incarnation[ST_UID_BYTES]; /**< Written before the server is set. */
     struct http_host hosts[HTTP_HOSTS_MAX];
     uint32_t host_count;
     char *host_text; /**< What hosts[] points into, beside the options. */
@@ -71,7 +74,7 @@ struct http_front {
     _Atomic uint32_t connections;
     _Atomic uint32_t requests_active;
     _Atomic uint64_t rejected[ST_REASON_COUNT];
-    _Atomic uint64_t cut_head, cut_body, aborted;
+    _Atomic uint64_t cut[HTTP_WATCH_COUNT], aborted;
 };
 void http_front_metrics(const struct http_front *front, struct http_front_metrics *ret);
 
@@ -95,6 +98,7 @@ enum http_phase {
     X(TRANSFER_ENCODING, "Transfer-Encoding")                                                      \
     X(EXPECT, "Expect")                                                                            \
     X(GRPC_TIMEOUT, "grpc-timeout")                                                                \
+    X(IDEMPOTENCY_KEY, "Idempotency-Key")                                                          \
     X(REQUEST_ID, "x-request-id")
 enum http_head_field {
 #define X(field, name) HTTP_HEAD_##field,
@@ -149,6 +153,7 @@ struct http_exchange {
                                 struct st_error *err);
 
     struct MHD_Response *response; /**< The reply, not yet queued. */
+    uint64_t reply_bytes;          /**< Of its body, when all of it is there. */
     unsigned code;
     struct http_reply_header headers[HTTP_REPLY_HEADERS_MAX];
     uint32_t header_count;
@@ -161,12 +166,15 @@ struct http_connection {
     struct http_connection *next, *previous; /**< Guarded by the listener's lock. */
     struct MHD_Connection *mhd;
     int fd;
+    uid_t uid; /**< Of a Unix socket. */
     char principal[40];
     enum server_role role;
     bool foreign;                 /**< This user may not use the socket. */
     struct st_timer timer;        /**< The watchdog's. */
     _Atomic uint64_t deadline_ns; /**< When it is cut; ST_DEADLINE_NEVER: not now. */
-    _Atomic bool in_body;         /**< What the deadline is for, to be counted. */
+    _Atomic int watch;            /**< enum http_watch */
+    _Atomic bool gone;            /**< Its client closed it while a request was suspended. */
+    _Atomic int unsent; /**< Bytes in the socket at the last api_request_moved(); -1: none. */
     pthread_mutex_t lock;         /**< Guards the two below. */
     bool suspended;
     bool notified; /**< Since the last look. */
@@ -178,10 +186,12 @@ void http_connection_notify_mhd(void *cls, struct MHD_Connection *mhd, void **so
                                 enum MHD_ConnectionNotificationCode code);
 /** Cut the connection if its present phase is not over at @p deadline_ns. */
 void http_connection_set_deadline(struct http_connection *connection, uint64_t deadline_ns,
-                                  bool in_body);
+                                  enum http_watch watch);
+/** Whether nothing may wait on it any more: the front stops, or the client is gone. */
+bool http_connection_must_end(const struct http_connection *connection);
 /** Forget notifications up to now. */
 void http_connection_look(struct http_connection *connection);
-/** Suspend, unless something was notified since the last look or the front stops. @return whether
+/** Suspend, unless something was notified since the last look or it must end. @return whether
  * suspended. */
 bool http_connection_suspend(struct http_connection *connection);
 

@@ -154,23 +154,39 @@ static void front_panic(void *cls, const char *file, unsigned line, const char *
     abort();
 }
 
-enum st_status http_front_start(struct http_front *front, struct server *server,
-                                struct st_timers *timers, struct st_error *err)
+/** Start the health listener, or all others. */
+static enum st_status front_start_listeners(struct http_front *front, bool health,
+                                            struct st_error *err)
 {
-    front->server = server;
+    enum st_status status = ST_OK;
+    for (uint32_t i = 0; status == ST_OK && i < front->listener_count; i++) {
+        if ((front->listeners[i].kind == HTTP_LISTENER_HEALTH) == health) {
+            status = http_listener_start(&front->listeners[i], err);
+        }
+    }
+    return status;
+}
+
+enum st_status http_front_start_health(struct http_front *front, struct st_timers *timers,
+                                       struct st_error *err)
+{
     front->timers = timers;
     if (getrandom(&front->request_id_seed, sizeof(front->request_id_seed), 0) < 0) {
         front->request_id_seed = st_clock_realtime_ns();
     }
+    MHD_set_panic_func(front_panic, NULL);
+    enum st_status status = http_router_create(api_route_tables, &front->router, err);
+    return status == ST_OK ? front_start_listeners(front, true, err) : status;
+}
+
+enum st_status http_front_start(struct http_front *front, struct server *server,
+                                struct st_error *err)
+{
     struct server_node node;
     server_node(server, &node);
     snprintf(front->incarnation, sizeof(front->incarnation), "%s", node.incarnation);
-    MHD_set_panic_func(front_panic, NULL);
-    enum st_status status = http_router_create(api_route_tables, &front->router, err);
-    for (uint32_t i = 0; status == ST_OK && i < front->listener_count; i++) {
-        status = http_listener_start(&front->listeners[i], err);
-    }
-    return status;
+    atomic_store(&front->server, server);
+    return front_start_listeners(front, false, err);
 }
 
 /** Wake every request that waits; with `stopping` set, none waits again. */
@@ -216,6 +232,13 @@ void http_front_stop(struct http_front *front, uint64_t deadline_ns)
     }
 }
 
+void http_front_remove_sockets(struct http_front *front)
+{
+    for (uint32_t i = 0; i < front->listener_count; i++) {
+        http_place_close(&front->listeners[i].place);
+    }
+}
+
 void http_front_destroy(struct http_front *front)
 {
     if (!front) {
@@ -227,8 +250,10 @@ void http_front_destroy(struct http_front *front)
         if (listener->fd >= 0) {
             close(listener->fd);
         }
-        http_place_close(&listener->place);
-        pthread_mutex_destroy(&listener->lock);
+    }
+    http_front_remove_sockets(front);
+    for (uint32_t i = 0; i < front->listener_count; i++) {
+        pthread_mutex_destroy(&front->listeners[i].lock);
     }
     http_router_destroy(front->router);
     free(front->host_text);
@@ -245,8 +270,9 @@ void http_front_metrics(const struct http_front *front, struct http_front_metric
     for (unsigned i = 0; i < ST_REASON_COUNT; i++) {
         ret->rejected[i] = atomic_load_explicit(&front->rejected[i], memory_order_relaxed);
     }
-    ret->cut_head = atomic_load(&front->cut_head);
-    ret->cut_body = atomic_load(&front->cut_body);
+    ret->cut_head = atomic_load(&front->cut[HTTP_WATCH_HEAD]);
+    ret->cut_body = atomic_load(&front->cut[HTTP_WATCH_BODY]);
+    ret->cut_reply = atomic_load(&front->cut[HTTP_WATCH_REPLY]);
     ret->aborted = atomic_load(&front->aborted);
     ret->connections = atomic_load(&front->connections);
     ret->requests_active = atomic_load(&front->requests_active);

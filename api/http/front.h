@@ -11,7 +11,8 @@
 /**
  * The HTTP side of the process: its listeners, each with one thread of libmicrohttpd, the route
  * table and what was counted. Sockets are opened before the server is made, so that an address in
- * use stops the start at once; requests are answered from http_front_start() on.
+ * use stops the start at once. Probes are answered from http_front_start_health() on, before there
+ * is a server; requests from http_front_start() on.
  */
 struct http_front;
 
@@ -32,14 +33,21 @@ struct http_front_options {
  */
 ST_MUST_CHECK enum st_status http_front_open(const struct http_front_options *options,
                                              struct http_front **ret_front, struct st_error *err);
-/** Start to answer. @p server and @p timers outlive the front. */
+/** Start the health listener: the process is live, and not ready. @p timers outlive the front. */
+ST_MUST_CHECK enum st_status http_front_start_health(struct http_front *front,
+                                                     struct st_timers *timers,
+                                                     struct st_error *err);
+/** Start to answer, after http_front_start_health(). @p server outlives the front. */
 ST_MUST_CHECK enum st_status http_front_start(struct http_front *front, struct server *server,
-                                              struct st_timers *timers, struct st_error *err);
+                                              struct st_error *err);
 /**
  * No new connections; let requests end until @p deadline_ns, then cut them: suspended ones are
  * answered 503 (waits: with the operation as it is). Blocks: until then.
  */
 void http_front_stop(struct http_front *front, uint64_t deadline_ns);
+/** Remove the sockets from the file system, while http_front_stop() hangs in another thread; only
+ * _exit may follow. */
+void http_front_remove_sockets(struct http_front *front);
 /** Close and remove the sockets. NULL: nothing. */
 void http_front_destroy(struct http_front *front);
 /** Address of listener i as text, for the readiness line; NULL past the end. */
@@ -50,6 +58,7 @@ struct http_front_metrics {
     uint64_t rejected[ST_REASON_COUNT]; /**< By reason: refused before a handler ran. */
     uint64_t cut_head;                  /**< Connections cut because their head took too long. */
     uint64_t cut_body;                  /**< Because their body did, or came in too many pieces. */
+    uint64_t cut_reply;                 /**< Because their reply was read too slowly. */
     uint64_t aborted;                   /**< Requests whose client went away. */
     uint32_t connections;
     uint32_t requests_active;

@@ -294,7 +294,7 @@ static enum st_status media_fail(const char *const *media, struct st_error *err)
         length += added > 0 ? (size_t)added : 0;
     }
     return st_fail(err, ST_REASON_UNSUPPORTED_MEDIA_TYPE, "Content-Type",
-                   "must be one of %s (with curl: -T FILE)", list);
+                   "must be one of %s (with curl -T FILE)", list);
 }
 
 static enum st_status head_check_stream(struct http_exchange *exchange, struct st_error *err)
@@ -397,12 +397,23 @@ static enum st_status head_decode_query(struct http_exchange *exchange, struct s
     return api_query_decode(&request->arena, exchange->query, parts, 2, err);
 }
 
+/** A client that gives a key sends again what it saw no reply of: ignored, that would run twice. */
+static enum st_status head_check_key(const struct http_exchange *exchange, struct st_error *err)
+{
+    if (exchange->method == API_GET || !exchange->head.counts[HTTP_HEAD_IDEMPOTENCY_KEY]) {
+        return ST_OK;
+    }
+    return st_fail(err, ST_REASON_NOT_AVAILABLE_YET, "Idempotency-Key",
+                   "is reserved for a later version; leave it out, and look whether a request took "
+                   "effect before sending it again");
+}
+
 /* ---------------------------------------------------------------- all of it */
 
 static void head_set_caller(struct http_exchange *exchange)
 {
     const struct http_connection *connection = exchange->connection;
-    exchange->request.server = connection->listener->front->server;
+    exchange->request.server = atomic_load(&connection->listener->front->server);
     exchange->request.caller = (struct server_caller){.principal = connection->principal,
                                                       .role = connection->role,
                                                       .request_id = exchange->request_id};
@@ -427,6 +438,9 @@ enum st_status http_head_check(struct http_exchange *exchange, const char *metho
     }
     if (status == ST_OK) {
         status = head_find_route(exchange, method, err);
+    }
+    if (status == ST_OK) {
+        status = head_check_key(exchange, err);
     }
     if (status == ST_OK) {
         status = head_set_deadline(exchange, err);

@@ -28,13 +28,14 @@ void http_reply_drop(struct http_exchange *exchange)
         MHD_destroy_response(exchange->response);
         exchange->response = NULL;
     }
+    exchange->stream_read = NULL;
     exchange->header_count = 0;
 }
 
-/** Make @p response (NULL: memory was out) the reply. */
+/** Make @p response (NULL: memory was out) the reply, of @p bytes that are there. */
 static enum st_status reply_set(struct http_exchange *exchange, unsigned code,
-                                const char *content_type, struct MHD_Response *response,
-                                struct st_error *err)
+                                const char *content_type, uint64_t bytes,
+                                struct MHD_Response *response, struct st_error *err)
 {
     if (!response) {
         return reply_fail_memory(err);
@@ -43,6 +44,7 @@ static enum st_status reply_set(struct http_exchange *exchange, unsigned code,
         MHD_destroy_response(exchange->response);
     }
     exchange->response = response;
+    exchange->reply_bytes = bytes;
     exchange->code = code;
     bool added = !content_type || MHD_add_response_header(response, "Content-Type", content_type);
     return added ? ST_OK : reply_fail_memory(err);
@@ -74,7 +76,7 @@ enum st_status api_reply_json(struct api_request *request, unsigned code, char *
     if (!response) {
         free(text);
     }
-    return reply_set(reply_exchange(request), code, reply_json_type, response, err);
+    return reply_set(reply_exchange(request), code, reply_json_type, length, response, err);
 }
 
 static void snapshot_free(void *cls)
@@ -91,13 +93,14 @@ enum st_status api_reply_snapshot(struct api_request *request, unsigned code,
         const char *in;
         char *out;
     } body = {.in = text};
+    size_t length = text ? strlen(text) : 0;
     struct MHD_Response *response = text ? MHD_create_response_from_buffer_with_free_callback_cls(
-                                               strlen(text), body.out, snapshot_free, snapshot)
+                                               length, body.out, snapshot_free, snapshot)
                                          : NULL;
     if (!response) {
         server_snapshot_release(snapshot);
     }
-    return reply_set(reply_exchange(request), code, reply_json_type, response, err);
+    return reply_set(reply_exchange(request), code, reply_json_type, length, response, err);
 }
 
 enum st_status api_reply_copy(struct api_request *request, unsigned code, const char *content_type,
@@ -107,14 +110,14 @@ enum st_status api_reply_copy(struct api_request *request, unsigned code, const 
         const char *in;
         char *out;
     } body = {.in = text};
-    return reply_set(reply_exchange(request), code, content_type,
+    return reply_set(reply_exchange(request), code, content_type, length,
                      MHD_create_response_from_buffer(length, body.out, MHD_RESPMEM_MUST_COPY), err);
 }
 
 enum st_status api_reply_empty(struct api_request *request, unsigned code, struct st_error *err)
 {
     static char nothing[1];
-    return reply_set(reply_exchange(request), code, NULL,
+    return reply_set(reply_exchange(request), code, NULL, 0,
                      MHD_create_response_from_buffer(0, nothing, MHD_RESPMEM_PERSISTENT), err);
 }
 
@@ -166,7 +169,7 @@ static ssize_t stream_reader(void *cls, uint64_t position, char *buffer, size_t 
         if (bytes > 0) {
             return bytes;
         }
-        if (bytes < 0 || atomic_load(&connection->listener->front->stopping)) {
+        if (bytes < 0 || http_connection_must_end(connection)) {
             return MHD_CONTENT_READER_END_WITH_ERROR;
         }
         if (http_connection_suspend(connection)) {
@@ -183,7 +186,7 @@ enum st_status api_reply_stream(
     exchange->stream_read = read;
     struct MHD_Response *response = MHD_create_response_from_callback(
         bytes, REPLY_STREAM_BLOCK_BYTES, stream_reader, exchange, NULL);
-    return reply_set(exchange, code, content_type, response, err);
+    return reply_set(exchange, code, content_type, 0, response, err);
 }
 
 /* ---------------------------------------------------------------- sending */
@@ -193,12 +196,23 @@ static bool reply_add_headers(struct http_exchange *exchange)
     struct MHD_Response *response = exchange->response;
     const struct http_front *front = exchange->connection->listener->front;
     bool added = MHD_add_response_header(response, "x-request-id", exchange->request_id) &&
-                 MHD_add_response_header(response, "x-symtensor-incarnation", front->incarnation);
+                 (!atomic_load(&front->server) ||
+                  MHD_add_response_header(response, "x-symtensor-incarnation", front->incarnation));
     for (uint32_t i = 0; added && i < exchange->header_count; i++) {
         added = MHD_add_response_header(response, exchange->headers[i].name,
                                         exchange->headers[i].value);
     }
     return added;
+}
+
+/** A stream is watched by its transfer. Everything else is in memory until it was read, so that a
+ * client has a time for it which grows with the bytes. */
+static uint64_t reply_deadline(const struct http_exchange *exchange)
+{
+    uint64_t seconds =
+        ST_HTTP_REPLY_SECONDS + exchange->reply_bytes / ST_HTTP_REPLY_BYTES_PER_SECOND;
+    return exchange->stream_read ? ST_DEADLINE_NEVER
+                                 : st_clock_now_ns() + seconds * ST_NS_PER_SECOND;
 }
 
 enum MHD_Result http_reply_queue(struct http_exchange *exchange)
@@ -209,7 +223,7 @@ enum MHD_Result http_reply_queue(struct http_exchange *exchange)
     struct MHD_Response *response = exchange->response;
     exchange->response = NULL;
     exchange->phase = HTTP_PHASE_SENT;
-    http_connection_set_deadline(exchange->connection, ST_DEADLINE_NEVER, false);
+    http_connection_set_deadline(exchange->connection, reply_deadline(exchange), HTTP_WATCH_REPLY);
     enum MHD_Result result =
         MHD_queue_response(exchange->connection->mhd, exchange->code, response);
     MHD_destroy_response(response);

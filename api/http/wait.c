@@ -45,7 +45,7 @@ static enum st_status wait_again(struct api_request *request, struct st_error *e
 {
     struct http_exchange *exchange = wait_exchange(request);
     if (operation_ended(exchange->operation) || st_clock_now_ns() >= exchange->wait_deadline_ns ||
-        atomic_load(&exchange->connection->listener->front->stopping)) {
+        http_connection_must_end(exchange->connection)) {
         return wait_deliver(exchange, err);
     }
     api_request_suspend(request, wait_again);

@@ -94,11 +94,13 @@ static uint32_t page_size(const struct api_list_query *query)
     return query->page_size < ST_PAGE_SIZE_MAX ? query->page_size : ST_PAGE_SIZE_MAX;
 }
 
-/** Write the items; a text that cannot be had makes the whole fail. */
-static void items_write(struct api_text *text, struct server *server,
-                        struct server_snapshot *const *items, uint32_t count)
+/** Write items until the page is large enough; a text that cannot be had makes the whole fail.
+ * @return how many were written. */
+static uint32_t items_write(struct api_text *text, struct server *server,
+                            struct server_snapshot *const *items, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    uint32_t i = 0;
+    for (; i < count && text->length < ST_HTTP_PAGE_BYTES; i++) {
         const char *item = api_view_text(server, items[i]);
         if (item) {
             api_json_raw(text, NULL, item);
@@ -106,6 +108,7 @@ static void items_write(struct api_text *text, struct server *server,
             text->failed = true;
         }
     }
+    return i;
 }
 
 enum st_status api_list_reply(struct api_request *request, const struct api_list *list,
@@ -135,10 +138,10 @@ enum st_status api_list_reply(struct api_request *request, const struct api_list
     struct api_text text = {0};
     api_json_begin(&text, NULL);
     api_json_begin_array(&text, list->name);
-    items_write(&text, request->server, items, count);
+    uint32_t written = items_write(&text, request->server, items, count);
+    more = (more || written < count) && written;
     api_json_end_array(&text);
-    status =
-        page_end(&text, query, list->name, more && count ? list->id(items[count - 1]) : NULL, err);
+    status = page_end(&text, query, list->name, more ? list->id(items[written - 1]) : NULL, err);
     for (uint32_t i = 0; i < count; i++) {
         server_snapshot_release(items[i]);
     }
@@ -167,14 +170,15 @@ enum st_status api_numbered_list_reply(struct api_request *request,
     struct api_text text = {0};
     api_json_begin(&text, NULL);
     api_json_begin_array(&text, list->name);
-    for (uint64_t i = first; i < end; i++) {
-        list->write(&text, list->things, (uint32_t)i);
+    uint64_t next = first;
+    for (; next < end && text.length < ST_HTTP_PAGE_BYTES; next++) {
+        list->write(&text, list->things, (uint32_t)next);
     }
     api_json_end_array(&text);
     char last[24];
-    snprintf(last, sizeof(last), "%" PRIu64, end - 1);
+    snprintf(last, sizeof(last), "%" PRIu64, next - 1);
     status =
-        page_end(&text, query, list->name, first < end && end < list->count ? last : NULL, err);
+        page_end(&text, query, list->name, first < next && next < list->count ? last : NULL, err);
     if (status != ST_OK) {
         api_text_done(&text);
         return status;

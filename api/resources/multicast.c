@@ -1,3 +1,4 @@
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/request.h"
@@ -7,11 +8,69 @@
 /** Objects that are listed at most: more than a node can have slots for. */
 #define OBJECTS_MAX 1024
 
+/** A memory that is bound, and the tensor that owns it. */
+struct bound {
+    uint64_t serial;
+    const char *id; /**< In the request's arena; NULL: it is being made or is going. */
+};
+
+struct multicast_list {
+    struct gpu_multicast_info *infos;
+    uint32_t count;
+    struct bound *bounds; /**< [bound_count] of all objects, ascending by serial. */
+    uint32_t bound_count;
+    struct api_arena *arena;
+    const char *node;
+};
+
+/** What the rows show. */
+struct multicast_view {
+    struct gpu_multicast_info info;
+    const struct multicast_list *list;
+};
+
+static int bound_compare(const void *a, const void *b)
+{
+    uint64_t left = ((const struct bound *)a)->serial, right = ((const struct bound *)b)->serial;
+    return (left > right) - (left < right);
+}
+
+static struct bound *bound_find(const struct multicast_list *list, uint64_t serial)
+{
+    const struct bound wanted = {.serial = serial};
+    return list->bound_count ? bsearch(&wanted, list->bounds, list->bound_count, sizeof(wanted),
+                                       bound_compare)
+                             : NULL;
+}
+
+static uint32_t bound_ids_count(const struct gpu_multicast_info *info)
+{
+    const uint32_t max = sizeof(info->bound_ids) / sizeof(info->bound_ids[0]);
+    return info->bound_count < max ? info->bound_count : max;
+}
+
+static void tensors_write(struct api_text *text, const struct api_output *row, const void *object,
+                          const char *node)
+{
+    (void)node;
+    const struct multicast_view *view = object;
+    api_json_begin_array(text, row->name);
+    for (uint32_t i = 0; i < bound_ids_count(&view->info); i++) {
+        const struct bound *bound = bound_find(view->list, view->info.bound_ids[i]);
+        if (bound && bound->id) {
+            api_json_string(text, NULL, bound->id);
+        }
+    }
+    api_json_end_array(text);
+}
+static const struct api_output_type output_tensors = {
+    "\"type\":\"array\",\"items\":{\"type\":\"string\"}", tensors_write};
+
 static void devices_write(struct api_text *text, const struct api_output *row, const void *object,
                           const char *node)
 {
     (void)node;
-    const struct gpu_multicast_info *info = object;
+    const struct gpu_multicast_info *info = &((const struct multicast_view *)object)->info;
     api_json_begin_array(text, row->name);
     for (uint32_t i = 0; i < info->device_count; i++) {
         api_json_uint(text, NULL, info->devices[i]);
@@ -25,12 +84,12 @@ static void reason_write(struct api_text *text, const struct api_output *row, co
                          const char *node)
 {
     (void)node;
-    const struct gpu_multicast_info *info = object;
+    const struct gpu_multicast_info *info = &((const struct multicast_view *)object)->info;
     api_json_string(text, row->name, gpu_multicast_reason_name(info->reason));
 }
 static const struct api_output_type output_reason = {"\"type\":\"string\"", reason_write};
 
-#define MEMBER(member) offsetof(struct gpu_multicast_info, member)
+#define MEMBER(member) offsetof(struct multicast_view, info.member)
 static const struct api_output multicast_output[] = {
     {"id", &api_output_text, MEMBER(id), "Made by the server.", NULL},
     {"node", &api_output_node, 0, "Node that has it: objects do not span nodes.", NULL},
@@ -40,17 +99,47 @@ static const struct api_output multicast_output[] = {
     {"used", &api_output_uint64, MEMBER(used_bytes), "Bytes of it that are bound.", NULL},
     {"slot", &api_output_uint32, MEMBER(slot), "Which of the node's slots it takes.", NULL},
     {"bound_count", &api_output_uint32, MEMBER(bound_count), "Memories that are bound.", NULL},
+    {"tensors", &output_tensors, 0, "Tensors that own them, the first 256.", NULL},
     {"usable", &api_output_bool, MEMBER(usable), "Whether it passed its self-test.", NULL},
     {"reason", &output_reason, 0, "Why it is not usable, or \"\".", NULL},
     {0},
 };
 #undef MEMBER
 
-struct multicast_list {
-    struct gpu_multicast_info *infos;
-    uint32_t count;
-    const char *node;
-};
+static void bound_found(void *arg, uint64_t serial, const char *id)
+{
+    struct multicast_list *list = arg;
+    struct bound *bound = bound_find(list, serial);
+    if (bound) {
+        bound->id = api_arena_copy(list->arena, id, strlen(id));
+    }
+}
+
+/** Find the tensors that own what is bound. */
+static enum st_status multicast_find_tensors(struct api_request *request,
+                                             struct multicast_list *list, struct st_error *err)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < list->count; i++) {
+        count += bound_ids_count(&list->infos[i]);
+    }
+    list->arena = &request->arena;
+    list->bounds = api_arena_array(&request->arena, count, sizeof(*list->bounds));
+    if (!list->bounds) {
+        return st_fail(err, ST_REASON_OUT_OF_MEMORY, NULL, "the server is out of host memory");
+    }
+    for (uint32_t i = 0; i < list->count; i++) {
+        for (uint32_t j = 0; j < bound_ids_count(&list->infos[i]); j++) {
+            list->bounds[list->bound_count++] =
+                (struct bound){.serial = list->infos[i].bound_ids[j]};
+        }
+    }
+    if (count) {
+        qsort(list->bounds, count, sizeof(*list->bounds), bound_compare);
+        server_tensor_each_multicast(request->server, bound_found, list);
+    }
+    return ST_OK;
+}
 
 /** Look at all objects; they live in the request's arena. */
 static enum st_status multicast_look(struct api_request *request, struct multicast_list *list,
@@ -68,18 +157,19 @@ static enum st_status multicast_look(struct api_request *request, struct multica
     }
     exist = room ? gpu_multicast_list(gpu, list->infos, room) : 0;
     list->count = exist < room ? exist : room;
-    return ST_OK;
+    return multicast_find_tensors(request, list, err);
 }
 
 static void multicast_write(struct api_text *text, const void *things, uint32_t index)
 {
     const struct multicast_list *list = things;
-    api_output_write(text, NULL, multicast_output, &list->infos[index], list->node);
+    const struct multicast_view view = {.info = list->infos[index], .list = list};
+    api_output_write(text, NULL, multicast_output, &view, list->node);
 }
 
 static enum st_status multicasts_get(struct api_request *request, struct st_error *err)
 {
-    struct multicast_list things;
+    struct multicast_list things = {0};
     enum st_status status = multicast_look(request, &things, err);
     if (status != ST_OK) {
         return status;
@@ -90,7 +180,7 @@ static enum st_status multicasts_get(struct api_request *request, struct st_erro
 
 static enum st_status multicast_get(struct api_request *request, struct st_error *err)
 {
-    struct multicast_list things;
+    struct multicast_list things = {0};
     enum st_status status = multicast_look(request, &things, err);
     if (status != ST_OK) {
         return status;

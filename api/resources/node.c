@@ -1,4 +1,5 @@
 #include <stdio.h>
+#include <sys/resource.h>
 
 #include "api/request.h"
 #include "api/resources/output.h"
@@ -38,23 +39,61 @@ static const struct limit limits[] = {
     {"json_body_bytes", ST_HTTP_JSON_BODY_MAX, "Bytes of a JSON body."},
     {"json_depth", ST_HTTP_JSON_DEPTH_MAX, "Nesting of a JSON body."},
     {"connections", ST_HTTP_CONNECTIONS_MAX, "Connections of one listener."},
+    {"connections_per_uid", ST_HTTP_CONNECTIONS_PER_UID_MAX,
+     "Connections of one user to the Unix socket."},
+    {"reply_seconds", ST_HTTP_REPLY_SECONDS,
+     "A reply that is no stream must be read within so long, and one second more for each:"},
+    {"reply_bytes_per_second", ST_HTTP_REPLY_BYTES_PER_SECOND, "Bytes of a reply."},
+    {"page_bytes", ST_HTTP_PAGE_BYTES, "A page of a list ends with the item that passes it."},
     {"connection_memory_bytes", ST_HTTP_CONNECTION_MEMORY, "Bytes for the head of a request."},
     {"header_seconds", ST_HTTP_HEADER_SECONDS, "From connecting to a complete head."},
     {"idle_seconds", ST_HTTP_IDLE_SECONDS, "A connection without requests is closed then."},
     {"data_json_elements", ST_DATA_JSON_ELEMENTS_MAX, "Elements of a JSON data reply."},
     {"staging_buffer_bytes", ST_STAGING_BYTES, "Bytes of one staging buffer of data bodies."},
     {"staging_buffers", ST_STAGING_BUFFERS_MAX, "Staging buffers of the node."},
+    {"staging_copies", ST_STAGING_COPIES_MAX, "More, for copies between devices."},
+    {"scratch_kept_bytes", ST_SCRATCH_KEPT_BYTES, "Scratch that a group keeps, per rank."},
+};
+
+/** Descriptors that the process may have. */
+static uint64_t fds_limit(void)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
+}
+
+/** Memory mappings that the system allows a process; 0: it does not say. */
+static uint64_t mappings_limit(void)
+{
+    unsigned long long count = 0;
+    FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
+    if (!file) {
+        return 0;
+    }
+    int read = fscanf(file, "%llu", &count);
+    fclose(file);
+    return read == 1 ? count : 0;
+}
+
+/** What the rows below show. */
+struct node_view {
+    struct server_node node;
+    const struct gpu *gpu;
+    const char *version;
 };
 
 static void limits_write(struct api_text *text, const struct api_output *row, const void *object,
                          const char *node)
 {
-    (void)object;
     (void)node;
+    const struct gpu_capabilities *can = &((const struct node_view *)object)->node.capabilities;
     api_json_begin(text, row->name);
     for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
         api_json_uint(text, limits[i].name, limits[i].value);
     }
+    api_output_integer(text, "fds", fds_limit());
+    api_json_uint(text, "allocations", can->allocations_limit);
+    api_json_uint(text, "mappings", mappings_limit());
     api_json_end(text);
 }
 static const struct api_output_type output_limits = {
@@ -71,13 +110,6 @@ static void share_write(struct api_text *text, const char *key, uint32_t count, 
     api_json_string(text, "reason", count > 0 && able == count ? "" : reason);
     api_json_end(text);
 }
-
-/** What the rows below show. */
-struct node_view {
-    struct server_node node;
-    const struct gpu *gpu;
-    const char *version;
-};
 
 static void sharing_write(struct api_text *text, const struct api_output *row, const void *object,
                           const char *node)

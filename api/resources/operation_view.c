@@ -109,7 +109,7 @@ static void resources_write(struct api_text *text, const struct server_result *r
 {
     api_json_begin_array(text, "tensors");
     for (uint32_t i = 0; i < result->count; i++) {
-        api_json_string(text, NULL, result->resources[i]);
+        api_json_string(text, NULL, result->resources->items[i]);
     }
     api_json_end_array(text);
 }

@@ -155,10 +155,13 @@ static enum server_transfer_state wait_transfer(struct server_transfer *transfer
     return state;
 }
 
-static struct server_transfer_request transfer_request(const char *tensor, uint32_t rank)
+static struct server_transfer_request transfer_request(const char *tensor, uint32_t rank,
+                                                       struct bench_signal *signal)
 {
     struct server_transfer_request request = {.rank = rank,
-                                              .expected_generation = SERVER_GENERATION_ANY};
+                                              .expected_generation = SERVER_GENERATION_ANY,
+                                              .notify = signal_set,
+                                              .notify_arg = signal};
     snprintf(request.tensor, sizeof(request.tensor), "%s", tensor);
     return request;
 }
@@ -167,13 +170,11 @@ void bench_put(struct server *server, const char *tensor, uint32_t rank, const v
                uint64_t bytes)
 {
     struct bench_signal signal = BENCH_SIGNAL_INIT;
-    struct server_transfer_request request = transfer_request(tensor, rank);
+    struct server_transfer_request request = transfer_request(tensor, rank, &signal);
     struct server_transfer *transfer = NULL;
     struct server_tensor *snapshot = NULL;
     struct st_error err = {0};
-    check(server_upload_open(server, &caller, &request, signal_set, &signal, &transfer, &snapshot,
-                             &err),
-          &err);
+    check(server_upload_open(server, &caller, &request, &transfer, &snapshot, &err), &err);
     server_snapshot_release(&snapshot->base);
     const char *from = data;
     for (uint64_t sent = 0; sent < bytes;) {
@@ -188,13 +189,11 @@ void bench_put(struct server *server, const char *tensor, uint32_t rank, const v
 void bench_get(struct server *server, const char *tensor, uint32_t rank, void *data, uint64_t bytes)
 {
     struct bench_signal signal = BENCH_SIGNAL_INIT;
-    struct server_transfer_request request = transfer_request(tensor, rank);
+    struct server_transfer_request request = transfer_request(tensor, rank, &signal);
     struct server_transfer *transfer = NULL;
     struct server_tensor *snapshot = NULL;
     struct st_error err = {0};
-    check(server_download_open(server, &caller, &request, signal_set, &signal, &transfer, &snapshot,
-                               &err),
-          &err);
+    check(server_download_open(server, &caller, &request, &transfer, &snapshot, &err), &err);
     server_snapshot_release(&snapshot->base);
     char *to = data;
     for (uint64_t got = 0; got < bytes;) {

@@ -8,7 +8,7 @@ if(SYMTENSOR_SANITIZE)
   set(http_slower 3)
 endif()
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
-foreach(name protocol lifecycle slow)
+foreach(name protocol lifecycle limits slow)
   add_test(NAME http/${name}
            COMMAND Python3::Interpreter ${CMAKE_SOURCE_DIR}/tests/http/${name}_test.py)
   set_tests_properties(http/${name} PROPERTIES TIMEOUT 300 LABELS http

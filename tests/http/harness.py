@@ -3,6 +3,7 @@
 SYMTENSORD names the program. A test is a function whose name begins with test_; run() runs them all.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -33,6 +34,7 @@ class Server:
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(
                 arguments + list(options),
+                stdout=subprocess.DEVNULL,
                 stderr=log,
                 env={**os.environ, **(environment or {})},
             )
@@ -104,6 +106,31 @@ class Server:
             assert not left, f"left behind: {left}"
         finally:
             shutil.rmtree(self.work)
+
+
+@contextlib.contextmanager
+def spawned(*options, **arguments):
+    """A server process that does not outlive the test, whatever becomes of it."""
+    process = subprocess.Popen(
+        [PROGRAM, "--driver", "software", "--software-memory", "64MiB", *options],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        **arguments,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def wait_for(condition, seconds=30):
+    """Wait until condition() holds."""
+    deadline = time.monotonic() + seconds * SLOWER
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come about"
+        time.sleep(0.02)
 
 
 class Reply:

@@ -14,6 +14,7 @@ expect_json .draining false
 expect_json .devices_count 4
 expect_json '.limits.json_integer' 9007199254740991
 expect_json '.limits | length >= 25 and all(. >= 0)' true
+expect_json '[.limits | has("fds", "mappings", "allocations", "connections_per_uid", "page_bytes", "scratch_kept_bytes")] | all' true
 expect_json '.capabilities.multicast | has("usable") and has("reason")' true
 expect_json '.capabilities.sharing | [.posix_fd, .fabric_handles, .rdma] | all(has("usable") and has("reason"))' true
 expect_json '.capabilities.words.dtypes | length' 15

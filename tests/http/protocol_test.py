@@ -149,10 +149,23 @@ def test_content_types():
     expect(put + b"\r\n", 411, "LENGTH_REQUIRED")
     reply = expect(put + b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 1"
                    b"\r\n\r\nx", 415, "UNSUPPORTED_MEDIA_TYPE", "Content-Type")
-    assert "-T" in reply.json["error"]["message"]
+    assert "curl -T" in reply.json["error"]["message"]
     expect(put + b"Content-Range: bytes 0-0/2\r\nContent-Length: 1\r\n\r\nx", 400,
            "INVALID_HEADER", "Content-Range")
     expect(get(b"/v1/groups", b"Content-Length: 1\r\n") + b"x", 400, "INVALID_VALUE")
+
+
+def test_a_key_that_would_be_ignored_is_refused():
+    key = b"Idempotency-Key: a\r\n"
+    for raw in (post(b'{"devices":"all"}', key),
+                b"DELETE /v1/groups/x HTTP/1.1\r\n" + HOST + key + b"\r\n"):
+        expect(raw, 501, "NOT_AVAILABLE_YET", "Idempotency-Key")
+    expect(get(b"/v1/groups", key), 200, None)
+
+
+def test_queries_hold_no_blanks_or_control_bytes():
+    for query in (b"group=a\x01", b"group=a\x7f", b"group=%\x14\x11", b"group=a\tb"):
+        expect(get(b"/v1/tensors?" + query), 400, "INVALID_QUERY")
 
 
 def test_json_bodies():

@@ -315,13 +315,14 @@ static void what_stays_with_the_driver_is_counted_once_and_keeps_its_slot(void *
     (void)state;
     static const struct {
         enum gpu_driver_call call;
-        uint64_t nth;
+        uint64_t nth, also; /**< Of these calls; 0: no other. */
         uint64_t quarantined_bytes;
         uint32_t slots;
     } rows[] = {
-        {GPU_CALL_cuMemRelease, 1, RIG_GRANULE, 1}, /* the object, with what is bound to it */
-        {GPU_CALL_cuMemRelease, 2, RIG_GRANULE, 0}, /* the memory, bound or not */
-        {GPU_CALL_cuMemUnmap, 1, RIG_GRANULE, 1},   /* the object stays mapped */
+        {GPU_CALL_cuMemRelease, 1, 0, RIG_GRANULE, 1}, /* the object, with what is bound to it */
+        {GPU_CALL_cuMemRelease, 1, 2, RIG_GRANULE, 1}, /* both */
+        {GPU_CALL_cuMemRelease, 2, 0, RIG_GRANULE, 0}, /* the memory, bound or not */
+        {GPU_CALL_cuMemUnmap, 1, 0, RIG_GRANULE, 1},   /* the object stays mapped */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         rig_open(&rig, &(struct rig_options){0});
@@ -331,6 +332,7 @@ static void what_stays_with_the_driver_is_counted_once_and_keeps_its_slot(void *
         assert_int_equal(reason, GPU_MULTICAST_NONE);
         gpu_faults_arm(GPU_CALL_cuMulticastUnbind, 1, CUDA_ERROR_INVALID_VALUE);
         gpu_faults_arm(rows[i].call, rows[i].nth, CUDA_ERROR_INVALID_VALUE);
+        gpu_faults_arm(rows[i].call, rows[i].also, CUDA_ERROR_INVALID_VALUE);
         gpu_memory_destroy(memory);
         assert_true(gpu_faults_disarm());
         struct gpu_device_memory figures;

@@ -356,6 +356,13 @@ static void many_hung_groups_leave_a_thread_for_the_others(void **state)
     }
 }
 
+/** Streams that were made and are not destroyed. */
+static uint64_t streams_open(void)
+{
+    return gpu_faults_calls(GPU_CALL_cuStreamCreateWithPriority) -
+           gpu_faults_calls(GPU_CALL_cuStreamDestroy);
+}
+
 static void a_hung_group_create_fails_and_is_taken_back(void **state)
 {
     struct server *server = *state;
@@ -365,6 +372,7 @@ static void a_hung_group_create_fails_and_is_taken_back(void **state)
     struct holdings before = holdings_of(server);
     before.mappings = 0; /* a thread takes the place of the one that hangs */
     server_set_driver_call_limit(server, 50 * ST_NS_PER_MS);
+    uint64_t streams = streams_open();
     gpu_faults_arm_hang(GPU_CALL_cuStreamCreateWithPriority, 1, 500);
     assert_int_equal(group_make(server, "g", 2, &err), ST_DEADLINE_EXCEEDED);
     struct server_group *group = NULL;
@@ -376,6 +384,36 @@ static void a_hung_group_create_fails_and_is_taken_back(void **state)
         usleep(1000);
     }
     assert_holdings(server, &before);
+    assert_int_equal(streams_open(), streams);
+}
+
+static void a_create_that_is_cancelled_while_it_runs_is_taken_back(void **state)
+{
+    struct server *server = *state;
+    struct st_error err = {0};
+    make_group_on(server, "g", 0);
+    assert_int_equal(tensor_make(server, "g", "t", LARGE, &err), ST_OK); /* warm up */
+    assert_int_equal(tensor_drop(server, "t", &err), ST_OK);
+    struct holdings before = holdings_of(server);
+    uint64_t streams = streams_open();
+    struct server_group_create request = {.id = "x", .world_size = 1};
+    struct server_operation *operations[2] = {NULL};
+    gpu_faults_arm_hang(GPU_CALL_cuStreamCreateWithPriority, 1, 300);
+    gpu_faults_arm_hang(GPU_CALL_cuMemCreate, 1, 300);
+    assert_int_equal(server_group_create(server, &node_caller, &request, &operations[0], &err),
+                     ST_OK);
+    operations[1] = submit_create(server, "g", "t");
+    usleep(50000);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(node_operation_state(operations[i]), SERVER_OPERATION_RUNNING);
+        assert_int_equal(server_operation_cancel(operations[i], &node_caller, &err), ST_OK);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(node_finish_status(operations[i], &err), ST_CANCELLED);
+    }
+    assert_false(group_exists(server, "x") || tensor_exists(server, "t"));
+    assert_holdings(server, &before);
+    assert_int_equal(streams_open(), streams);
 }
 
 static void the_node_does_not_end_while_a_call_hangs(void **state)
@@ -406,6 +444,7 @@ int main(void)
         CASE(a_group_says_what_its_team_found_about_multicast),
         CASE(many_hung_groups_leave_a_thread_for_the_others),
         CASE(a_hung_group_create_fails_and_is_taken_back),
+        CASE(a_create_that_is_cancelled_while_it_runs_is_taken_back),
         CASE(the_node_does_not_end_while_a_call_hangs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -220,11 +220,12 @@ static enum st_status open_side(bool upload, struct server *server,
 {
     struct node_transfer opened = {.signal = signal_create()};
     struct server_tensor *tensor = NULL;
+    struct server_transfer_request noisy = *request;
+    noisy.notify = signal_set;
+    noisy.notify_arg = opened.signal;
     enum st_status status =
-        upload ? server_upload_open(server, &node_caller, request, signal_set, opened.signal,
-                                    &opened.transfer, &tensor, err)
-               : server_download_open(server, &node_caller, request, signal_set, opened.signal,
-                                      &opened.transfer, &tensor, err);
+        upload ? server_upload_open(server, &node_caller, &noisy, &opened.transfer, &tensor, err)
+               : server_download_open(server, &node_caller, &noisy, &opened.transfer, &tensor, err);
     if (status != ST_OK) {
         signal_destroy(opened.signal);
         return status;

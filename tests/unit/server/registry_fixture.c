@@ -133,8 +133,10 @@ enum st_status batch_drop(struct server *server, const char *prefix, uint32_t co
         snprintf(ids[i], sizeof(ids[i]), "%s%u", prefix, i);
     }
     struct server_operation *operation = NULL;
-    enum st_status status = server_tensor_batch_delete(
-        server, &node_caller, (const char(*)[ST_ID_MAX + 1]) ids, count, false, &operation, err);
+    const struct server_tensor_batch_delete request = {.ids = (const char(*)[ST_ID_MAX + 1]) ids,
+                                                       .count = count};
+    enum st_status status =
+        server_tensor_batch_delete(server, &node_caller, &request, &operation, err);
     free(ids);
     return ended(status, operation, err);
 }

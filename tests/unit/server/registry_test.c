@@ -254,7 +254,7 @@ static void the_server_makes_ids_when_none_is_given(void **state)
         assert_int_equal(view->state, SERVER_OPERATION_SUCCEEDED);
         assert_int_equal(view->result.kind, SERVER_RESULT_RESOURCES);
         assert_int_equal(view->result.count, 1);
-        snprintf(made[i], sizeof(made[i]), "%s", view->result.resources[0]);
+        snprintf(made[i], sizeof(made[i]), "%s", view->result.resources->items[0]);
         assert_true(tensor_exists(server, made[i]));
         assert_memory_equal(view->target, "tensors/", strlen("tensors/"));
         assert_string_equal(view->target + strlen("tensors/"), made[i]);
@@ -337,9 +337,9 @@ static void a_batch_delete_takes_all_or_none(void **state)
     assert_string_equal(err.field, "tensors[3]");
     char twice[2][ST_ID_MAX + 1] = {"t1", "t1"};
     struct server_operation *operation = NULL;
-    assert_int_equal(server_tensor_batch_delete(server, &node_caller,
-                                                (const char(*)[ST_ID_MAX + 1]) twice, 2, false,
-                                                &operation, &err),
+    const struct server_tensor_batch_delete request = {.ids = (const char(*)[ST_ID_MAX + 1]) twice,
+                                                       .count = 2};
+    assert_int_equal(server_tensor_batch_delete(server, &node_caller, &request, &operation, &err),
                      ST_FAILED_PRECONDITION);
     assert_string_equal(err.field, "tensors[1]");
     struct server_tensor *tensor = get(server, "t1");
@@ -473,10 +473,10 @@ static void the_rights_are_those_of_owner_grants_and_role(void **state)
         struct server_caller caller = caller_as(rows[i].principal, rows[i].role);
         struct tensor *tensor = NULL;
         server_lock(server);
-        enum st_status reads =
-            tensor_find(server, &caller, "t", TENSOR_USE_READ, NULL, &tensor, &err);
-        enum st_status writes =
-            tensor_find(server, &caller, "t", TENSOR_USE_WRITE, NULL, &tensor, &err);
+        enum st_status reads = tensor_find(
+            server, &caller, &(struct tensor_wanted){"t", TENSOR_USE_READ, NULL}, &tensor, &err);
+        enum st_status writes = tensor_find(
+            server, &caller, &(struct tensor_wanted){"t", TENSOR_USE_WRITE, NULL}, &tensor, &err);
         server_unlock(server);
         assert_int_equal(reads, rows[i].may_read ? ST_OK : ST_PERMISSION_DENIED);
         assert_int_equal(writes, rows[i].may_write ? ST_OK : ST_PERMISSION_DENIED);
@@ -554,9 +554,9 @@ static void contents_follow_what_was_written(void **state)
     tensor_contents_begin(tensor, order_rank(1));
     tensor_contents_commit(tensor, order_rank(1), true);
     assert_int_equal(tensor_contents_check(tensor, all, NULL, &err), ST_OK);
-    assert_int_equal(tensor_generation_check(tensor, all, 3, &err), ST_OK);
-    assert_int_equal(tensor_generation_check(tensor, all, SERVER_GENERATION_ANY, &err), ST_OK);
-    assert_int_equal(tensor_generation_check(tensor, order_rank(0), 3, &err), ST_ABORTED);
+    assert_int_equal(tensor_generation_check(tensor, 3, &err), ST_OK);
+    assert_int_equal(tensor_generation_check(tensor, SERVER_GENERATION_ANY, &err), ST_OK);
+    assert_int_equal(tensor_generation_check(tensor, 1, &err), ST_ABORTED);
     assert_int_equal(err.reason, ST_REASON_GENERATION_MISMATCH);
     server_unlock(server);
 }
