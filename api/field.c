@@ -43,7 +43,7 @@ void api_path_pop(struct api_decoding *decoding, size_t mark)
     decoding->path[mark] = '\0';
 }
 
-enum st_status api_decode_fail(const struct api_decoding *decoding, struct st_error *err,
+enum st_status api_decode_fill(const struct api_decoding *decoding, struct st_error *err,
                                enum st_reason reason, const char *format, ...)
 {
     char message[ST_ERROR_MESSAGE_MAX];
@@ -54,7 +54,7 @@ enum st_status api_decode_fail(const struct api_decoding *decoding, struct st_er
     return st_fail(err, reason, decoding->path, "%s", message);
 }
 
-enum st_status api_decode_fail_type(const struct api_decoding *decoding, const char *wanted,
+enum st_status api_decode_fill_type(const struct api_decoding *decoding, const char *wanted,
                                     const json_t *value, struct st_error *err)
 {
     static const char *const names[] = {
@@ -71,7 +71,7 @@ enum st_status api_decode_fail_type(const struct api_decoding *decoding, const c
                            wanted, names[json_typeof(value)]);
 }
 
-enum st_status api_decode_fail_memory(struct st_error *err)
+enum st_status api_decode_fill_memory(struct st_error *err)
 {
     return st_fail(err, ST_REASON_OUT_OF_MEMORY, NULL, "no memory to decode the request");
 }

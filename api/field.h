@@ -174,11 +174,14 @@ void api_path_pop(struct api_decoding *decoding, size_t mark);
 
 /** Fail naming the current path: `return api_decode_fail(decoding, err, ST_REASON_X, "must be
  * ...")`. */
-enum st_status api_decode_fail(const struct api_decoding *decoding, struct st_error *err,
+#define api_decode_fail(...) st_failure(api_decode_fill(__VA_ARGS__))
+enum st_status api_decode_fill(const struct api_decoding *decoding, struct st_error *err,
                                enum st_reason reason, const char *format, ...) ST_PRINTF(4, 5);
 /** INVALID_TYPE: "must be <wanted>, not <what it is>". */
-enum st_status api_decode_fail_type(const struct api_decoding *decoding, const char *wanted,
+#define api_decode_fail_type(...) st_failure(api_decode_fill_type(__VA_ARGS__))
+enum st_status api_decode_fill_type(const struct api_decoding *decoding, const char *wanted,
                                     const json_t *value, struct st_error *err);
-enum st_status api_decode_fail_memory(struct st_error *err);
+#define api_decode_fail_memory(err) st_failure(api_decode_fill_memory(err))
+enum st_status api_decode_fill_memory(struct st_error *err);
 
 #endif

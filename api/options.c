@@ -302,8 +302,8 @@ static void option_other_name(const struct option *option, bool upper,
 {
     size_t i = 0;
     for (; option->name[i] && i < OPTION_NAME_MAX - 1; i++) {
-        char byte = option->name[i] == '-' ? '_' : option->name[i];
-        name[i] = upper ? (char)toupper((unsigned char)byte) : byte;
+        int byte = option->name[i] == '-' ? '_' : option->name[i];
+        name[i] = (char)(upper ? toupper(byte) : byte);
     }
     name[i] = '\0';
 }

@@ -21,8 +21,8 @@ static size_t error_begin(struct st_error *err, enum st_status status, enum st_r
     return strlen(err->message);
 }
 
-enum st_status st_fail(struct st_error *err, enum st_reason reason, const char *field,
-                       const char *format, ...)
+enum st_status st_error_fill(struct st_error *err, enum st_reason reason, const char *field,
+                             const char *format, ...)
 {
     enum st_status status = st_reason_info(reason)->status;
     if (!err) {
@@ -36,8 +36,8 @@ enum st_status st_fail(struct st_error *err, enum st_reason reason, const char *
     return status;
 }
 
-enum st_status st_fail_as(struct st_error *err, enum st_status status, enum st_reason reason,
-                          const char *field, const char *format, ...)
+enum st_status st_error_fill_as(struct st_error *err, enum st_status status, enum st_reason reason,
+                                const char *field, const char *format, ...)
 {
     if (!err) {
         return status;

@@ -34,12 +34,24 @@ struct st_error {
  * @param field path of the offending field, or NULL. The message is prefixed with "field: ".
  * Thread: any (the struct is the caller's).
  */
-enum st_status st_fail(struct st_error *err, enum st_reason reason, const char *field,
-                       const char *format, ...) ST_PRINTF(4, 5);
+#define st_fail(...) st_failure(st_error_fill(__VA_ARGS__))
+enum st_status st_error_fill(struct st_error *err, enum st_reason reason, const char *field,
+                             const char *format, ...) ST_PRINTF(4, 5);
 
 /** As st_fail(), with another status than the reason's own. */
-enum st_status st_fail_as(struct st_error *err, enum st_status status, enum st_reason reason,
-                          const char *field, const char *format, ...) ST_PRINTF(5, 6);
+#define st_fail_as(...) st_failure(st_error_fill_as(__VA_ARGS__))
+enum st_status st_error_fill_as(struct st_error *err, enum st_status status, enum st_reason reason,
+                                const char *field, const char *format, ...) ST_PRINTF(5, 6);
+
+/** Lets compilers and analyzers see what every row of the reason table holds: a failure is not
+ * ST_OK. */
+static inline enum st_status st_failure(enum st_status status)
+{
+    if (status == ST_OK) {
+        __builtin_unreachable();
+    }
+    return status;
+}
 
 /** Add a detail; the fifth and later ones are dropped. @p key is static text. */
 void st_error_add_detail(struct st_error *err, const char *key, const char *format, ...)

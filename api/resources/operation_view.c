@@ -1,3 +1,5 @@
+#include <stdio.h>
+
 #include <string.h>
 
 #include "api/http/error_body.h"
@@ -11,8 +13,8 @@ static void name_write(struct api_text *text, const struct api_output *row, cons
 {
     (void)node;
     const struct server_operation_view *view = object;
-    char name[sizeof(view->id) + sizeof("operations/")] = "operations/";
-    strcat(name, view->id);
+    char name[sizeof(view->id) + sizeof("operations/")];
+    snprintf(name, sizeof(name), "operations/%s", view->id);
     api_json_string(text, row->name, name);
 }
 static const struct api_output_type output_name = {"\"type\":\"string\"", name_write};

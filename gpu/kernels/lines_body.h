@@ -5,8 +5,8 @@
  *
  * A kernel is made for each row of ST_DTYPES crossed with the ops of its kind (KERNELS_ST_KIND_* at
  * the end). What it needs of a dtype is how to load its elements into accumulators and how to store
- * accumulators: derived from kind and size, and for a float narrower than its accumulator from the
- * pair decode_NAME / encode_NAME in gpu/kernels/lines_float.h.
+ * accumulators: derived from kind and size, and for a float from its rows in
+ * gpu/kernels/lines_float.h: decode_NAME, encode_NAME, LAST_NUMBER_NAME and NAN_NAME.
  */
 
 #include "gpu/kernels/lines.h"
@@ -103,30 +103,17 @@ DEFINE_INTEGER_ORDER(ST_KIND_SIGNED_2, v_u16, v_s16)
 DEFINE_INTEGER_ORDER(ST_KIND_SIGNED_4, v_u32, v_s32)
 DEFINE_INTEGER_ORDER(ST_KIND_SIGNED_8, v_u64, v_s64)
 
-/**
- * min and max of floats: a NaN wins; of equal values, which differ at most in the sign of zero, AND
- * of the bits gives +0 before -0, and OR the other way.
- */
-#define DEFINE_FLOAT_ORDER(v_float, v_bits, min_name, max_name)                                    \
-    static inline v_float min_name(v_float a, v_float b)                                           \
-    {                                                                                              \
-        v_bits take_a = (v_bits)(a < b) | (v_bits)(a != a);                                        \
-        v_bits both = (v_bits)(a == b);                                                            \
-        v_bits x = (v_bits)a;                                                                      \
-        v_bits y = (v_bits)b | (x & both);                                                         \
-        return (v_float)((x & take_a) | (y & ~take_a));                                            \
-    }                                                                                              \
-    static inline v_float max_name(v_float a, v_float b)                                           \
-    {                                                                                              \
-        v_bits take_a = (v_bits)(a > b) | (v_bits)(a != a);                                        \
-        v_bits both = (v_bits)(a == b);                                                            \
-        v_bits x = (v_bits)a;                                                                      \
-        v_bits y = (v_bits)b & (x | ~both);                                                        \
-        return (v_float)((x & take_a) | (y & ~take_a));                                            \
-    }
+#define KEEP(acc, divisor) (acc)
+#define PACK_SAME(ret, codes) memcpy(ret, codes, GPU_LINE_BYTES)
 
-DEFINE_FLOAT_ORDER(v_f32, v_u32, fold_min_f32, fold_max_f32)
-DEFINE_FLOAT_ORDER(v_f64, v_u64, fold_min_f64, fold_max_f64)
+#define INTEGER_VECTOR_1 v_u8
+#define INTEGER_VECTOR_2 v_u16
+#define INTEGER_VECTOR_4 v_u32
+#define INTEGER_VECTOR_8 v_u64
+#define INTEGER_LOAD_1 vector_load_u8
+#define INTEGER_LOAD_2 vector_load_u16
+#define INTEGER_LOAD_4 vector_load_u32
+#define INTEGER_LOAD_8 vector_load_u64
 
 /* ------------------------------------------------------------------ floats */
 
@@ -160,23 +147,51 @@ DEFINE_FLOAT_ORDER(v_f64, v_u64, fold_min_f64, fold_max_f64)
 #define FLOAT_KERNELS_(dtype, bytes, v_acc, v_code, acc, acc_bytes)                                \
     FLOAT_KERNEL(dtype, SUM, bytes, FOLD_SUM, finish, v_acc, v_code, acc_bytes)                    \
     FLOAT_KERNEL(dtype, AVG, bytes, FOLD_SUM, divide, v_acc, v_code, acc_bytes)                    \
-    FLOAT_KERNEL(dtype, PROD, bytes, FOLD_PROD, finish, v_acc, v_code, acc_bytes)                  \
-    FLOAT_KERNEL(dtype, MIN, bytes, fold_min_##acc, finish, v_acc, v_code, acc_bytes)              \
-    FLOAT_KERNEL(dtype, MAX, bytes, fold_max_##acc, finish, v_acc, v_code, acc_bytes)
+    FLOAT_KERNEL(dtype, PROD, bytes, FOLD_PROD, finish, v_acc, v_code, acc_bytes)
+
+/**
+ * min and max of floats, on integers of the element's size: with the lower bits of negative numbers
+ * flipped, codes are in the order of their values, -0 below +0. A NaN is put at the end of the
+ * range that wins.
+ */
+#define DEFINE_FLOAT_ORDER(dtype, bytes, ...) DEFINE_FLOAT_ORDER_(dtype, bytes, __VA_ARGS__)
+#define DEFINE_FLOAT_ORDER_(dtype, bytes, v_bits, v_order, element)                                \
+    static inline v_bits order_flip_##dtype(v_bits bits)                                           \
+    {                                                                                              \
+        return bits ^ ((v_bits)((v_order)bits < 0) & INT##element##_MAX);                          \
+    }                                                                                              \
+    static inline v_bits order_nan_##dtype(v_bits bits)                                            \
+    {                                                                                              \
+        return (v_bits)((v_order)(bits & INT##element##_MAX) > LAST_NUMBER_##dtype);               \
+    }                                                                                              \
+    static inline v_bits order_load_min_##dtype(const char *line, unsigned k)                      \
+    {                                                                                              \
+        v_bits bits = INTEGER_LOAD_##bytes(line, k), nan = order_nan_##dtype(bits);                \
+        return (order_flip_##dtype(bits) & ~nan) | (nan & ~(v_bits){0} << (element - 1));          \
+    }                                                                                              \
+    static inline v_bits order_load_max_##dtype(const char *line, unsigned k)                      \
+    {                                                                                              \
+        v_bits bits = INTEGER_LOAD_##bytes(line, k), nan = order_nan_##dtype(bits);                \
+        return (order_flip_##dtype(bits) & ~nan) | (nan & INT##element##_MAX);                     \
+    }                                                                                              \
+    static inline v_bits order_finish_##dtype(v_bits acc, uint32_t divisor)                        \
+    {                                                                                              \
+        (void)divisor;                                                                             \
+        v_bits bits = order_flip_##dtype(acc), nan = order_nan_##dtype(bits);                      \
+        return (bits & ~nan) | (nan & NAN_##dtype);                                                \
+    }
+
+#define ORDER_VECTORS_1 v_u8, v_s8, 8
+#define ORDER_VECTORS_2 v_u16, v_s16, 16
+#define ORDER_VECTORS_4 v_u32, v_s32, 32
+#define ORDER_VECTORS_8 v_u64, v_s64, 64
+
+#define ORDER_KERNEL(dtype, op, bytes, order)                                                      \
+    REDUCE_KERNEL(reduce_##dtype##_##op, INTEGER_VECTOR_##bytes, REGISTERS(bytes, bytes),          \
+                  order_load_##order##_##dtype, fold_##order##_ST_KIND_SIGNED_##bytes,             \
+                  INTEGER_VECTOR_##bytes, order_finish_##dtype, PACK_SAME)
 
 /* ------------------------------------------------------------------ integers and bool */
-
-#define KEEP(acc, divisor) (acc)
-#define PACK_SAME(ret, codes) memcpy(ret, codes, GPU_LINE_BYTES)
-
-#define INTEGER_VECTOR_1 v_u8
-#define INTEGER_VECTOR_2 v_u16
-#define INTEGER_VECTOR_4 v_u32
-#define INTEGER_VECTOR_8 v_u64
-#define INTEGER_LOAD_1 vector_load_u8
-#define INTEGER_LOAD_2 vector_load_u16
-#define INTEGER_LOAD_4 vector_load_u32
-#define INTEGER_LOAD_8 vector_load_u64
 
 #define INTEGER_KERNEL(dtype, op, bytes, fold)                                                     \
     REDUCE_KERNEL(reduce_##dtype##_##op, INTEGER_VECTOR_##bytes, REGISTERS(bytes, bytes),          \
@@ -310,7 +325,10 @@ static inline v_u8 load_bool(const char *line, unsigned k)
 #define KERNELS_ST_KIND_SIGNED(dtype, bytes) INTEGER_KERNELS(dtype, ST_KIND_SIGNED, bytes)
 #define KERNELS_ST_KIND_FLOAT(dtype, bytes)                                                        \
     DEFINE_FLOAT_ELEMENT(dtype, bytes, FLOAT_ACC_##bytes)                                          \
-    FLOAT_KERNELS(dtype, bytes, FLOAT_ACC_##bytes)
+    FLOAT_KERNELS(dtype, bytes, FLOAT_ACC_##bytes)                                                 \
+    DEFINE_FLOAT_ORDER(dtype, bytes, ORDER_VECTORS_##bytes)                                        \
+    ORDER_KERNEL(dtype, MIN, bytes, min)                                                           \
+    ORDER_KERNEL(dtype, MAX, bytes, max)
 
 #define ENTRY(dtype, op) [ST_OP_##op] = reduce_##dtype##_##op
 #define ENTRIES_INTEGER(dtype)                                                                     \

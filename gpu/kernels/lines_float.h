@@ -11,6 +11,25 @@
  * specification 1.0.
  */
 
+/** Code, without the sign, of the last number before the NaNs begin: infinity where there is one.
+ */
+#define LAST_NUMBER_FLOAT16 0x7c00
+#define LAST_NUMBER_BFLOAT16 0x7f80
+#define LAST_NUMBER_FLOAT32 0x7f800000
+#define LAST_NUMBER_FLOAT64 0x7ff0000000000000
+#define LAST_NUMBER_FLOAT8_E4M3FN 0x7e
+#define LAST_NUMBER_FLOAT8_E5M2 0x7c
+
+/** Code of the NaN that is written. */
+#define NAN_FLOAT16 0x7e00u
+#define NAN_BFLOAT16 0x7fc0u
+#define NAN_FLOAT32 0x7fc00000u
+#define NAN_FLOAT64 0x7ff8000000000000u
+#define NAN_FLOAT8_E4M3FN 0x7fu
+#define NAN_FLOAT8_E5M2 0x7eu
+
+/* A value that is not equal to itself is a NaN. NOLINTBEGIN(misc-redundant-expression) */
+
 static inline v_u32 float_select(v_s32 condition, v_u32 yes, v_u32 no)
 {
     return ((v_u32)condition & yes) | (~(v_u32)condition & no);
@@ -23,7 +42,7 @@ static inline v_f32 decode_FLOAT32(v_u32 code)
 
 static inline v_u32 encode_FLOAT32(v_f32 value)
 {
-    return float_select(value == value, (v_u32)value, (v_u32){0} + 0x7fc00000u);
+    return float_select(value == value, (v_u32)value, (v_u32){0} + NAN_FLOAT32);
 }
 
 static inline v_f64 decode_FLOAT64(v_u64 code)
@@ -34,7 +53,7 @@ static inline v_f64 decode_FLOAT64(v_u64 code)
 static inline v_u64 encode_FLOAT64(v_f64 value)
 {
     v_u64 number = (v_u64)(value == value);
-    return ((v_u64)value & number) | (~number & 0x7ff8000000000000u);
+    return ((v_u64)value & number) | (~number & NAN_FLOAT64);
 }
 
 static inline v_f32 decode_BFLOAT16(v_u16_half code)
@@ -46,7 +65,7 @@ static inline v_u32 encode_BFLOAT16(v_f32 value)
 {
     v_u32 bits = (v_u32)value;
     v_u32 rounded = (bits + 0x7fffu + ((bits >> 16) & 1)) >> 16;
-    return float_select(value == value, rounded, (v_u32){0} + 0x7fc0u);
+    return float_select(value == value, rounded, (v_u32){0} + NAN_BFLOAT16);
 }
 
 /* ------------------------------------------------------------------ float16 to float32 */
@@ -139,7 +158,7 @@ static inline v_u32 encode_FLOAT16(v_f32 value)
 #else
     v_u16_half half = (v_u16_half)_mm256_cvtps_ph((__m256)value, _MM_FROUND_TO_NEAREST_INT);
 #endif
-    return float_select(value == value, vector_widen_16_32(half), (v_u32){0} + 0x7e00u);
+    return float_select(value == value, vector_widen_16_32(half), (v_u32){0} + NAN_FLOAT16);
 }
 
 #else
@@ -147,7 +166,7 @@ static inline v_u32 encode_FLOAT16(v_f32 value)
 static inline v_u32 encode_FLOAT16(v_f32 value)
 {
     v_u32 code = float_encode(value, (struct float_target){16, 10, 15, 65536.0f});
-    return float_select(value == value, code, (v_u32){0} + 0x7e00u);
+    return float_select(value == value, code, (v_u32){0} + NAN_FLOAT16);
 }
 
 #endif
@@ -155,14 +174,16 @@ static inline v_u32 encode_FLOAT16(v_f32 value)
 static inline v_u32 encode_FLOAT8_E5M2(v_f32 value)
 {
     v_u32 code = float_encode(value, (struct float_target){8, 2, 15, 65536.0f});
-    return float_select(value == value, code, (v_u32){0} + 0x7eu);
+    return float_select(value == value, code, (v_u32){0} + NAN_FLOAT8_E5M2);
 }
 
 /** The code above the largest finite one is NaN, and so a NaN's magnitude becomes one by itself. */
 static inline v_u32 encode_FLOAT8_E4M3FN(v_f32 value)
 {
     v_u32 code = float_encode(value, (struct float_target){8, 3, 7, 480.0f});
-    return float_select((v_s32)((code & 0x7fu) == 0x7fu), (v_u32){0} + 0x7fu, code);
+    return float_select((v_s32)((code & 0x7fu) == 0x7fu), (v_u32){0} + NAN_FLOAT8_E4M3FN, code);
 }
+
+/* NOLINTEND(misc-redundant-expression) */
 
 #endif

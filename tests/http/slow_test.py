@@ -9,6 +9,7 @@ import harness
 from harness import Reply, Server, closes
 
 HEADER_SECONDS = 10  # ST_HTTP_HEADER_SECONDS
+WAITERS = 100
 CONNECTIONS_MAX = 1024  # ST_HTTP_CONNECTIONS_MAX
 
 
@@ -110,15 +111,15 @@ def test_waiting_clients_that_leave_take_nothing_with_them():
     with Server() as server:
         assert server.request("POST", "/v1/groups", {"id": "g", "devices": "all"}).code == 201
         assert server.request("POST", "/v1/tensors?wait=60", {
-            "id": "t", "group": "g", "dtype": "uint8", "shape": [32 << 20]}).code == 201
+            "id": "t", "group": "g", "dtype": "uint8", "shape": [8 << 20]}).code == 201
         reader = server.connect()  # holds the shard, so that what follows waits
         reader.sendall(b"GET /v1/tensors/t/shards/0/data HTTP/1.1\r\nHost: localhost\r\n\r\n")
         reader.recv(1000)
         body = b'{"value":1}'
         waiters = []
-        for _ in range(200):
+        for _ in range(WAITERS):
             connection = server.connect()
-            connection.sendall(b"POST /v1/tensors/t:fill?wait=30 HTTP/1.1\r\nHost: localhost\r\n"
+            connection.sendall(b"POST /v1/tensors/t:fill?wait=60 HTTP/1.1\r\nHost: localhost\r\n"
                                b"Content-Type: application/json\r\nContent-Length: 11\r\n\r\n" +
                                body)
             waiters.append(connection)
@@ -137,7 +138,7 @@ def test_waiting_clients_that_leave_take_nothing_with_them():
             time.sleep(0.1)
         assert "symtensor_waiters 0\n" in metrics
         assert "symtensor_http_connections 1\n" in metrics
-        assert server.request("GET", "/v1/tensors/t").json["contents"]["generation"] == 200
+        assert server.request("GET", "/v1/tensors/t").json["contents"]["generation"] == WAITERS
 
 
 if __name__ == "__main__":

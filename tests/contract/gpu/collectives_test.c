@@ -2,7 +2,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "gpu/team.h"
 #include "tests/contract/gpu/collective_meaning.h"
 #include "tests/support/reduce_reference.h"
 
@@ -25,6 +27,7 @@ struct stage {
     unsigned char *inputs[ST_NODE_RANKS_MAX], *outputs[ST_NODE_RANKS_MAX];
     unsigned char *found;
     unsigned runs;
+    const struct gpu_lane *slow; /**< Held up before each run; NULL: none. */
 };
 
 static void stage_open(struct stage *stage, uint32_t ranks, uint32_t devices,
@@ -150,6 +153,22 @@ static void compare(struct stage *stage, const struct run *run, uint64_t output_
     }
 }
 
+static void sleep_on_lane(void *arg)
+{
+    (void)arg;
+    const struct timespec rest = {.tv_nsec = 20000000};
+    nanosleep(&rest, NULL);
+}
+
+/** Hold a lane up: what is queued on it next starts when the other lanes have long gone on. */
+static void hold_lane(const struct gpu_lane *lane)
+{
+    struct st_error err = {0};
+    assert_status(gpu_device_enter(lane->device, &err), ST_OK);
+    assert_int_equal(lane->device->gpu->driver->cuLaunchHostFunc(lane->stream, sleep_on_lane, NULL),
+                     CUDA_SUCCESS);
+}
+
 static void run_one(struct stage *stage, struct run *run)
 {
     struct gpu_plan_input *plan = &run->plan;
@@ -172,6 +191,9 @@ static void run_one(struct stage *stage, struct run *run)
         .output = output,
         .scratch = run->algorithm->scratch_bytes(plan) ? stage->scratch : NULL,
     };
+    if (stage->slow) {
+        hold_lane(stage->slow);
+    }
     struct rig_wait wait = RIG_WAIT_INIT;
     gpu_collective_run(stage->team, &spec, rig_completion(&wait));
     assert_int_equal(rig_await(&wait), ST_OK);
@@ -311,6 +333,30 @@ static void a_team_of_64_ranks_runs_all_to_all(void **state)
     stage_close(&stage);
 }
 
+static void no_lane_overwrites_what_a_slow_one_still_reads(void **state)
+{
+    (void)state;
+    struct stage stage;
+    stage_open(&stage, 3, 3, GPU_MEMORY_SYMMETRIC);
+    for (size_t c = 0; gpu_collectives[c]; c++) {
+        for (size_t a = 0; gpu_algorithms[a]; a++) {
+            for (uint32_t slow = 0; slow < 3; slow++) {
+                struct run run = {
+                    .algorithm = gpu_algorithms[a],
+                    .meaning = meaning_find(gpu_collectives[c]->name),
+                    .plan = {.collective = gpu_collectives[c],
+                             .shape = {.world_size = 3, .slice_count = 20000, .in_place = true},
+                             .dtype = ST_DTYPE_INT32,
+                             .op = ST_OP_SUM},
+                };
+                stage.slow = &stage.team->lanes[slow];
+                run_one(&stage, &run);
+            }
+        }
+    }
+    stage_close(&stage);
+}
+
 static int open_rig(void **state)
 {
     (void)state;
@@ -333,6 +379,7 @@ int main(void)
         cmocka_unit_test(all_dtypes_and_ops_reduce_alike_by_two_shot_and_one_shot),
         cmocka_unit_test(large_runs_are_shared_out_over_the_lanes),
         cmocka_unit_test(a_team_of_64_ranks_runs_all_to_all),
+        cmocka_unit_test(no_lane_overwrites_what_a_slow_one_still_reads),
     };
     return cmocka_run_group_tests(tests, open_rig, close_rig);
 }

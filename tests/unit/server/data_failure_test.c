@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "gpu/driver/driver.h"
 
@@ -169,6 +170,52 @@ static void each_failing_driver_call_is_reported_and_mended(void **state)
     node_stop(server);
 }
 
+/** A body that failed is shown as failed a moment before its shard is. */
+static enum server_contents_state settled_contents(struct server *server, uint32_t rank)
+{
+    enum server_contents_state contents = SERVER_CONTENTS_WRITING;
+    for (unsigned i = 0; i < 10000 && contents == SERVER_CONTENTS_WRITING; i++) {
+        contents = node_contents(server, "t", rank).state;
+        usleep(100);
+    }
+    return contents;
+}
+
+/** One piece only: nothing else of the body is on its way. */
+static enum st_status put_little(struct server *server, struct st_error *err)
+{
+    struct server_transfer_request request = node_transfer_request("t", 1);
+    request.has_range = true;
+    request.bytes = 100;
+    return node_put_request(server, &request, data, request.bytes, err);
+}
+
+static void a_write_of_which_nothing_was_queued_leaves_the_contents(void **state)
+{
+    (void)state;
+    struct server *server = node_start(DEVICES, DEVICE_BYTES);
+    node_group(server, "g", DEVICES, DEVICES);
+    node_tensor(server, "g", "t", ST_DTYPE_UINT8, BYTES);
+    node_group(server, "h", 2, 2);
+    node_tensor(server, "h", "u", ST_DTYPE_UINT8, BYTES);
+    for (size_t row = 0; row < COUNT(sweeps); row++) {
+        struct st_error err = {0};
+        mend(server); /* and make the buffers and the scratch that are kept */
+        enum st_status (*run)(struct server *, struct st_error *) =
+            sweeps[row].run == sweep_put ? put_little : sweeps[row].run;
+        assert_int_equal(run(server, &err), ST_OK);
+        gpu_faults_arm_any(1, CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(run(server, &err), ST_INTERNAL);
+        assert_true(gpu_faults_disarm());
+        for (uint32_t rank = 0; rank < DEVICES; rank++) {
+            if (settled_contents(server, rank) != SERVER_CONTENTS_VALID) {
+                fail_msg("%s: shard %u is not as before", sweeps[row].name, rank);
+            }
+        }
+    }
+    node_stop(server);
+}
+
 static void a_failed_write_leaves_the_shard_undefined(void **state)
 {
     (void)state;
@@ -192,6 +239,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_failing_driver_call_is_reported_and_mended),
+        cmocka_unit_test(a_write_of_which_nothing_was_queued_leaves_the_contents),
         cmocka_unit_test(a_failed_write_leaves_the_shard_undefined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

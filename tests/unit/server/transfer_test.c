@@ -296,6 +296,34 @@ static void an_upload_that_is_cut_leaves_its_shard_undefined(void **state)
     }
 }
 
+static void an_upload_that_never_moved_a_byte_changes_nothing(void **state)
+{
+    node_tensor(*state, "g", "t", ST_DTYPE_UINT8, 64);
+    struct server_transfer_request request = node_transfer_request("t", 0);
+    struct node_transfer upload;
+    struct st_error err = {0};
+    assert_int_equal(node_upload_open(*state, &request, &upload, &err), ST_OK);
+    assert_int_equal(node_contents(*state, "t", 0).state, SERVER_CONTENTS_WRITING);
+    node_transfer_close(&upload);
+    assert_int_equal(node_contents(*state, "t", 0).state, SERVER_CONTENTS_VALID);
+    assert_int_equal(node_contents(*state, "t", 0).generation, 0);
+}
+
+static void one_generation_counts_the_writes_of_all_shards(void **state)
+{
+    unsigned char data[64] = {0};
+    node_tensor(*state, "g", "t", ST_DTYPE_UINT8, sizeof(data));
+    struct server_transfer_request request = node_transfer_request("t", 0);
+    struct st_error err = {0};
+    assert_int_equal(node_put(*state, "t", 1, data, sizeof(data), &err), ST_OK);
+    request.expected_generation = 0; /* of this shard, but not of the tensor */
+    assert_int_equal(node_put_request(*state, &request, data, sizeof(data), &err), ST_ABORTED);
+    assert_int_equal(err.reason, ST_REASON_GENERATION_MISMATCH);
+    request.expected_generation = 1;
+    assert_int_equal(node_put_request(*state, &request, data, sizeof(data), &err), ST_OK);
+    assert_int_equal(node_contents(*state, "t", 0).generation, 2);
+}
+
 static void a_broadcast_over_an_undefined_shard_makes_it_valid(void **state)
 {
     node_tensor(*state, "g", "t", ST_DTYPE_UINT8, 64);
@@ -493,27 +521,6 @@ static void a_delete_waits_for_the_transfers_before_it(void **state)
     node_transfer_close(&download);
 }
 
-static void transfers_are_bounded(void **state)
-{
-    node_tensor(*state, "g", "t", ST_DTYPE_UINT8, 64);
-    struct node_transfer *transfers = calloc(ST_TRANSFERS_MAX, sizeof(*transfers));
-    assert_non_null(transfers);
-    struct server_transfer_request request = node_transfer_request("t", 0);
-    struct node_transfer refused;
-    struct st_error err = {0};
-    for (unsigned i = 0; i < ST_TRANSFERS_MAX; i++) {
-        assert_int_equal(node_download_open(*state, &request, &transfers[i], &err), ST_OK);
-    }
-    assert_int_equal(node_download_open(*state, &request, &refused, &err), ST_RESOURCE_EXHAUSTED);
-    assert_int_equal(err.reason, ST_REASON_TOO_MANY_TRANSFERS);
-    for (unsigned i = 0; i < ST_TRANSFERS_MAX; i++) {
-        node_transfer_close(&transfers[i]);
-    }
-    assert_int_equal(node_download_open(*state, &request, &refused, &err), ST_OK);
-    node_transfer_close(&refused);
-    free(transfers);
-}
-
 /** More readers that stop in the middle than there are staging buffers: others must get on. */
 static void readers_that_stop_do_not_keep_the_staging_buffers(void **state)
 {
@@ -635,7 +642,8 @@ int main(void)
         T(the_generation_is_that_of_the_place_in_the_order),
         T(logical_order_is_row_major_whatever_the_strides),
         T(a_delete_waits_for_the_transfers_before_it),
-        T(transfers_are_bounded),
+        T(an_upload_that_never_moved_a_byte_changes_nothing),
+        T(one_generation_counts_the_writes_of_all_shards),
         T(readers_that_stop_do_not_keep_the_staging_buffers),
         T(writers_that_stop_do_not_keep_the_staging_buffers),
         T(a_body_without_progress_is_cut),

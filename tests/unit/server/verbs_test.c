@@ -285,6 +285,7 @@ static void undefine(struct server *server, const char *tensor, uint32_t rank)
     struct node_transfer upload;
     struct st_error err = {0};
     assert_int_equal(node_upload_open(server, &request, &upload, &err), ST_OK);
+    assert_true(node_upload_bytes(&upload, "a", 1, &err));
     node_transfer_close(&upload);
     assert_int_equal(node_contents(server, tensor, rank).state, SERVER_CONTENTS_UNDEFINED);
 }
