@@ -183,7 +183,10 @@ static char *query_unescape(struct api_arena *arena, const char *text, size_t le
     size_t out = 0;
     for (size_t in = 0; copy && in < length; in++) {
         unsigned char raw = (unsigned char)text[in];
-        char byte = raw == '+' ? ' ' : text[in];
+        char byte = text[in];
+        if (byte == '+') {
+            byte = ' ';
+        }
         if (byte == '%') {
             int high = in + 2 < length ? hex_value(text[in + 1]) : -1;
             int low = in + 2 < length ? hex_value(text[in + 2]) : -1;

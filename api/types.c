@@ -578,9 +578,8 @@ static enum st_status number_from_text(const struct api_decoding *decoding, cons
     /* JSON's grammar of numbers, so that "0x10", " 1" and "inf", which strtod takes, are refused.
      */
     json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
-    bool decimal =
-        value && json_is_number(value) && strspn(text, "+-0123456789.eE") == strlen(text);
-    bool fraction = value && json_is_real(value);
+    bool decimal = json_is_number(value) && strspn(text, "+-0123456789.eE") == strlen(text);
+    bool fraction = json_is_real(value);
     json_decref(value);
     size_t digits = strspn(text + (text[0] == '-'), "0123456789");
     bool integer = text[0] && digits && !text[digits + (text[0] == '-')];

@@ -85,7 +85,7 @@ static uint64_t memory_cost(const struct gpu_memory_spec *spec, const struct mem
 enum st_status gpu_memory_check(const struct gpu_team *team, const struct gpu_memory_spec *spec,
                                 uint64_t *ret_allocated_bytes, struct st_error *err)
 {
-    struct memory_plan plan;
+    struct memory_plan plan = {0};
     enum st_status status = memory_plan(team, spec, &plan, err);
     if (status == ST_OK) {
         *ret_allocated_bytes = memory_cost(spec, &plan);
@@ -134,7 +134,7 @@ static struct gpu_memory *memory_new(struct gpu_team *team, const struct gpu_mem
 enum st_status gpu_memory_create(struct gpu_team *team, const struct gpu_memory_spec *spec,
                                  struct gpu_memory **ret_memory, struct st_error *err)
 {
-    struct memory_plan plan;
+    struct memory_plan plan = {0};
     enum st_status status = memory_plan(team, spec, &plan, err);
     status = status == ST_OK ? gpu_devices_usable(team->gpu, team->device_mask, err) : status;
     if (status != ST_OK) {

@@ -68,7 +68,8 @@ struct server_work {
 };
 
 /** Queue a job. Under the lock. Never fails. */
-void server_work_submit(struct server *server, enum server_pool pool, struct server_work *work);
+void server_work_submit(struct server *server, enum server_pool pool_index,
+                        struct server_work *work);
 /** From overran of a job that runs: the devices of a group are degraded until it returns. Under the
  * lock. */
 void server_work_degrade(struct server_work *work, const struct group *group);

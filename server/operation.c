@@ -182,7 +182,7 @@ static void operation_set_error(struct server_operation *operation, const struct
     if (!operation->error) {
         operation->error = malloc(sizeof(*operation->error));
     }
-    if (operation->error) {
+    if (operation->error && err) {
         *operation->error = *err;
     }
 }

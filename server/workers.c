@@ -177,13 +177,14 @@ static void pool_wake(struct server_pool_state *pool)
     }
 }
 
-void server_work_submit(struct server *server, enum server_pool index, struct server_work *work)
+void server_work_submit(struct server *server, enum server_pool pool_index,
+                        struct server_work *work)
 {
-    struct server_pool_state *pool = &server->pools[index];
+    struct server_pool_state *pool = &server->pools[pool_index];
     if (!work->group) {
         work->late = false; /* a group's job may have been told while it waited there */
     }
-    work->pool = index;
+    work->pool = pool_index;
     work->next = NULL;
     if (pool->last) {
         pool->last->next = work;

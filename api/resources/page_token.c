@@ -84,6 +84,7 @@ bool api_page_token_make(const char *scope, size_t scope_bytes, const char *last
         return false;
     }
     memcpy(data, check, CHECK_BYTES);
+    /* Bytes, not text. NOLINTNEXTLINE(bugprone-not-null-terminated-result) */
     memcpy(data + CHECK_BYTES, last, length);
     base64url_write(data, CHECK_BYTES + length, ret_token);
     return true;

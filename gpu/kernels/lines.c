@@ -56,7 +56,7 @@ const struct gpu_line_variant *gpu_lines_variant(void)
         return variant;
     }
     const struct gpu_line_variant *const *candidate = gpu_line_variants;
-    while (!(*candidate)->usable()) { /* the last one always is */
+    while (candidate[1] && !(*candidate)->usable()) { /* the last one always is */
         candidate++;
     }
     atomic_store_explicit(&selected_variant, *candidate, memory_order_relaxed);

@@ -271,11 +271,12 @@ void software_allocation_unview(struct software_allocation *allocation)
 void software_memory_free_all(void)
 {
     pthread_mutex_lock(&software.memory_lock);
-    while (software.allocations) {
-        struct software_allocation *allocation = software.allocations;
-        allocation->handle_uses = 0;
-        allocation->uses = 0;
-        allocation_put(allocation);
+    struct software_allocation *next;
+    for (struct software_allocation *at = software.allocations; at; at = next) {
+        next = at->next;
+        at->handle_uses = 0;
+        at->uses = 0;
+        allocation_put(at);
     }
     pthread_mutex_unlock(&software.memory_lock);
 }
