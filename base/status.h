@@ -128,7 +128,7 @@ const struct st_status_info *st_status_info(enum st_status status);
     X(OPERATION_DONE, FAILED_PRECONDITION, "the operation has ended already")                      \
     X(OPERATION_DEADLINE, DEADLINE_EXCEEDED, "the deadline passed")                                \
     X(TRANSFER_STALLED, DEADLINE_EXCEEDED, "the body made no progress")                            \
-    X(TRANSFER_ABORTED, CANCELLED, "the client went away before its request was over")              \
+    X(TRANSFER_ABORTED, CANCELLED, "the client went away before its request was over")             \
     /* Start-up. */                                                                                \
     X(INVALID_OPTION, INVALID_ARGUMENT, "an option's value is wrong")                              \
     X(ADDRESS_IN_USE, UNAVAILABLE, "a listen address is in use")                                   \

@@ -10,7 +10,7 @@ struct gpu_allocation {
     CUmemGenericAllocationHandle handle;
     CUdeviceptr address;
     uint64_t access; /**< Bit i: device i may read and write. */
-    bool counted; /**< In gpu.allocations. */
+    bool counted;    /**< In gpu.allocations. */
     bool created, reserved, mapped;
 };
 

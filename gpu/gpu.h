@@ -139,7 +139,7 @@ struct gpu_capabilities {
     enum gpu_multicast_reason multicast_reason; /**< NONE: usable on this node in principle. */
     bool nvls_planned; /**< --nvls=on: the planner may pick nvls by itself. */
     uint32_t multicast_slots_limit, multicast_slots_used;
-    uint32_t allocations_limit; /**< Of gpu_options; 0: none. */
+    uint32_t allocations_limit;   /**< Of gpu_options; 0: none. */
     uint64_t small_traffic_bytes; /**< See struct gpu_plan_input. */
     uint64_t cache_bytes;         /**< Last-level cache. */
     uint32_t node_ranks_max;      /**< Ranks of a group on this node. */

@@ -186,6 +186,13 @@ void transfer_used_turn(struct server_transfer *transfer)
     transfer->last_turn_ns = now_ns;
 }
 
+/** Under the lock: when the caller did something last, or was seen to move. */
+static uint64_t transfer_last_sign(const struct server_transfer *transfer)
+{
+    return transfer->last_turn_ns > transfer->last_move_ns ? transfer->last_turn_ns
+                                                           : transfer->last_move_ns;
+}
+
 /**
  * Whether the caller, whose turn it is, does nothing, or so little that its body is only held open.
  * Under the lock.
@@ -194,8 +201,9 @@ static bool transfer_is_stalled(const struct server_transfer *transfer, uint64_t
 {
     uint64_t turn_ns = now_ns - transfer->last_turn_ns;
     uint64_t moved = transfer->upload ? transfer->accepted : transfer->position;
-    return turn_ns >= TRANSFER_STALL_NS || (transfer->turns_ns + turn_ns) / TRANSFER_NS_PER_BYTE >
-                                               moved + TRANSFER_STALL_NS / TRANSFER_NS_PER_BYTE;
+    return now_ns >= transfer_last_sign(transfer) + TRANSFER_STALL_NS ||
+           (transfer->turns_ns + turn_ns) / TRANSFER_NS_PER_BYTE >
+               moved + TRANSFER_STALL_NS / TRANSFER_NS_PER_BYTE;
 }
 
 /** Under the lock: whose fault is it? */
@@ -203,9 +211,7 @@ static void transfer_check_time(struct server_transfer *transfer, uint64_t now_n
 {
     struct st_error err = {0};
     bool waits = transfer_waits_for_caller(transfer);
-    uint64_t turn_ns = transfer->last_turn_ns > transfer->last_move_ns ? transfer->last_turn_ns
-                                                                       : transfer->last_move_ns;
-    uint64_t stall_ns = (waits ? turn_ns : now_ns) + TRANSFER_STALL_NS;
+    uint64_t stall_ns = (waits ? transfer_last_sign(transfer) : now_ns) + TRANSFER_STALL_NS;
     if (now_ns >= transfer->deadline_ns) {
         st_fail(&err, ST_REASON_OPERATION_DEADLINE, NULL, "the deadline of the request passed");
         transfer_fail(transfer, &err);

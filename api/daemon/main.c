@@ -37,7 +37,7 @@ struct daemon {
     struct http_front *front;
     struct st_timers *timers;
     struct server *server;
-    _Atomic int phase; /**< enum daemon_phase; whoever leaves OPENING decides how it goes on. */
+    _Atomic int phase;    /**< enum daemon_phase; whoever leaves OPENING decides how it goes on. */
     _Atomic bool stopped; /**< The listeners have ended. */
 };
 

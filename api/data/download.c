@@ -19,8 +19,8 @@ struct download {
     struct server_tensor *tensor; /**< As of acceptance, once the transfer is open. */
     struct server_transfer *transfer;
     enum data_form form;
-    bool partial;      /**< 206 */
-    bool conditional;  /**< If-Range held for what was seen, of seen_generation. */
+    bool partial;     /**< 206 */
+    bool conditional; /**< If-Range held for what was seen, of seen_generation. */
     uint64_t seen_generation;
     bool digest;       /**< Repr-Digest is wanted, and cheap. */
     uint64_t elements; /**< Of a JSON reply. */

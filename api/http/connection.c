@@ -55,20 +55,19 @@ bool api_request_moved(void *arg)
 
 /* ---------------------------------------------------------------- the watchdog */
 
-/*
- * libmicrohttpd's own timeout counts inactivity only, so that one byte a second keeps a connection
- * for ever. The timer looks from time to time instead of being moved at each request: that costs a
- * request one store.
- */
 static uint64_t connection_next_look(struct http_connection *connection, uint64_t now_ns)
 {
     pthread_mutex_lock(&connection->lock);
     bool suspended = connection->suspended;
     pthread_mutex_unlock(&connection->lock);
-    return now_ns +
-           (suspended ? CONNECTION_LOOK_NS : ST_HTTP_HEADER_SECONDS * ST_NS_PER_SECOND);
+    return now_ns + (suspended ? CONNECTION_LOOK_NS : ST_HTTP_HEADER_SECONDS * ST_NS_PER_SECOND);
 }
 
+/*
+ * libmicrohttpd's own timeout counts inactivity only, so that one byte a second keeps a connection
+ * for ever. The timer looks from time to time instead of being moved at each request: that costs a
+ * request one store.
+ */
 static void connection_watch(void *arg)
 {
     struct http_connection *connection = arg;

@@ -32,9 +32,9 @@ void *http_exchange_uri_mhd(void *cls, const char *uri, struct MHD_Connection *m
     exchange->phase = HTTP_PHASE_HEAD;
     exchange->method = API_METHOD_COUNT; /* until the head was read */
     exchange->start_ns = st_clock_now_ns();
-    http_connection_set_deadline(
-        connection, exchange->start_ns + ST_HTTP_HEADER_SECONDS * ST_NS_PER_SECOND,
-        HTTP_WATCH_HEAD);
+    http_connection_set_deadline(connection,
+                                 exchange->start_ns + ST_HTTP_HEADER_SECONDS * ST_NS_PER_SECOND,
+                                 HTTP_WATCH_HEAD);
     size_t length = strlen(uri);
     exchange->path = exchange->target;
     if (length >= sizeof(exchange->target)) {

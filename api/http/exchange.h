@@ -174,8 +174,8 @@ struct http_connection {
     _Atomic uint64_t deadline_ns; /**< When it is cut; ST_DEADLINE_NEVER: not now. */
     _Atomic int watch;            /**< enum http_watch */
     _Atomic bool gone;            /**< Its client closed it while a request was suspended. */
-    _Atomic int unsent; /**< Bytes in the socket at the last api_request_moved(); -1: none. */
-    pthread_mutex_t lock;         /**< Guards the two below. */
+    _Atomic int unsent;   /**< Bytes in the socket at the last api_request_moved(); -1: none. */
+    pthread_mutex_t lock; /**< Guards the two below. */
     bool suspended;
     bool notified; /**< Since the last look. */
     struct http_exchange exchange;

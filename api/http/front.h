@@ -34,9 +34,8 @@ struct http_front_options {
 ST_MUST_CHECK enum st_status http_front_open(const struct http_front_options *options,
                                              struct http_front **ret_front, struct st_error *err);
 /** Start the health listener: the process is live, and not ready. @p timers outlive the front. */
-ST_MUST_CHECK enum st_status http_front_start_health(struct http_front *front,
-                                                     struct st_timers *timers,
-                                                     struct st_error *err);
+ST_MUST_CHECK enum st_status
+http_front_start_health(struct http_front *front, struct st_timers *timers, struct st_error *err);
 /** Start to answer, after http_front_start_health(). @p server outlives the front. */
 ST_MUST_CHECK enum st_status http_front_start(struct http_front *front, struct server *server,
                                               struct st_error *err);

@@ -38,9 +38,9 @@ static int bound_compare(const void *a, const void *b)
 static struct bound *bound_find(const struct multicast_list *list, uint64_t serial)
 {
     const struct bound wanted = {.serial = serial};
-    return list->bound_count ? bsearch(&wanted, list->bounds, list->bound_count, sizeof(wanted),
-                                       bound_compare)
-                             : NULL;
+    return list->bound_count
+               ? bsearch(&wanted, list->bounds, list->bound_count, sizeof(wanted), bound_compare)
+               : NULL;
 }
 
 static uint32_t bound_ids_count(const struct gpu_multicast_info *info)

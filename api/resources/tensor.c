@@ -162,8 +162,10 @@ static enum st_status tensors_delete(struct api_request *request, struct st_erro
     const struct batch_body *body = request->body;
     const struct force_query *query = request->query;
     struct server_operation *operation;
-    const struct server_tensor_batch_delete batch = {.ids = body->tensors.items, .count = body->tensors.count, .force = query->force};
-    enum st_status status = server_tensor_batch_delete(request->server, &request->caller, &batch, &operation, err);
+    const struct server_tensor_batch_delete batch = {
+        .ids = body->tensors.items, .count = body->tensors.count, .force = query->force};
+    enum st_status status =
+        server_tensor_batch_delete(request->server, &request->caller, &batch, &operation, err);
     return status == ST_OK ? api_request_wait_operation(request, operation, api_outcome_verb, err)
                            : status;
 }

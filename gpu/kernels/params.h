@@ -78,8 +78,8 @@ struct gpu_multicast_params {
 enum gpu_fill_pattern { GPU_FILL_VALUE, GPU_FILL_RANK, GPU_FILL_IOTA };
 
 /**
- * symtensor_fill: element i (row-major logical index) of one shard. Integers wrap, floats round, bool
- * is "not 0".
+ * symtensor_fill: element i (row-major logical index) of one shard. Integers wrap, floats round,
+ * bool is "not 0".
  */
 struct gpu_fill_params {
     uint64_t address;
