@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/id.h"
+
 #define CLI_WAIT "wait"
 
 /* A request while its words are read. */
@@ -90,6 +92,10 @@ static bool read_words(struct building *building, int count, char **words,
         if (strncmp(words[i], "--", 2) != 0) {
             if (building->argument_count == building->command->argument_count) {
                 fprintf(stderr, "symtensor: unexpected argument '%s'\n", words[i]);
+                return false;
+            }
+            if (!st_id_is_valid(words[i], strlen(words[i]))) {
+                fprintf(stderr, "symtensor: '%s' is not an id\n", words[i]);
                 return false;
             }
             building->arguments[building->argument_count++] = words[i];

@@ -54,18 +54,17 @@ static int upload(struct symtensor_client *client, const struct cli_request *req
                   struct symtensor_reply *reply)
 {
     FILE *file = request->file ? fopen(request->file, "rb") : stdin;
-    if (!file || fseeko(file, 0, SEEK_END) != 0) {
-        fprintf(stderr, "symtensor: --file %s: %m (a regular file is needed)\n",
-                request->file ? request->file : "(standard input)");
-        if (file && file != stdin) {
-            fclose(file);
-        }
+    if (!file) {
+        fprintf(stderr, "symtensor: --file %s: %m\n", request->file);
         return CLI_USAGE;
     }
-    off_t bytes = ftello(file);
-    rewind(file);
-    int result = symtensor_put(client, request->path, media_of(request->format), file,
-                               (uint64_t)bytes, reply);
+    uint64_t bytes = SYMTENSOR_BYTES_UNKNOWN; /* a pipe */
+    if (fseeko(file, 0, SEEK_END) == 0) {
+        bytes = (uint64_t)ftello(file);
+        rewind(file);
+    }
+    int result =
+        symtensor_put(client, request->path, media_of(request->format), file, bytes, reply);
     fclose(file);
     return result == 0 ? CLI_OK : CLI_NO_REPLY;
 }

@@ -178,7 +178,9 @@ int symtensor_put(struct symtensor_client *client, const char *path, const char 
     struct curl_slist *headers = curl_slist_append(NULL, header);
     curl_easy_setopt(client->curl, CURLOPT_UPLOAD, 1L);
     curl_easy_setopt(client->curl, CURLOPT_READDATA, file);
-    curl_easy_setopt(client->curl, CURLOPT_INFILESIZE_LARGE, (curl_off_t)bytes);
+    if (bytes != SYMTENSOR_BYTES_UNKNOWN) {
+        curl_easy_setopt(client->curl, CURLOPT_INFILESIZE_LARGE, (curl_off_t)bytes);
+    }
     return perform(client, path, headers, &sink);
 }
 

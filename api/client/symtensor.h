@@ -54,6 +54,8 @@ SYMTENSOR_API int symtensor_call(struct symtensor_client *client, const char *me
                                  const char *path, const char *json,
                                  struct symtensor_reply *ret_reply);
 
+#define SYMTENSOR_BYTES_UNKNOWN UINT64_MAX /**< All that the file gives, sent in chunks. */
+
 /** PUT a file's next @p bytes bytes. @param content_type such as "application/x-npy"; NULL: raw. */
 SYMTENSOR_API int symtensor_put(struct symtensor_client *client, const char *path,
                                 const char *content_type, FILE *file, uint64_t bytes,

@@ -19,7 +19,8 @@
 
 /** How often a drain looks whether work has ended. */
 #define DRAIN_LOOK_NS (20 * ST_NS_PER_MS)
-/** After the grace time: for cancelled work to end, and for replies to be sent. */
+/** For cancelled work to end, and for replies to be sent: at most, and the last quarter of the
+ * grace time at most. */
 #define DRAIN_CANCEL_NS (3 * ST_NS_PER_SECOND)
 /** For the listeners' threads to end, the time for replies included; one can be inside of a driver.
  */
@@ -217,13 +218,13 @@ static void *daemon_watch_stopping(void *arg)
 }
 
 /** No more requests; with a watch over it, since the listeners' threads call drivers too. */
-static void daemon_stop_front(struct daemon *daemon)
+static void daemon_stop_front(struct daemon *daemon, uint64_t deadline_ns)
 {
     pthread_t watch;
     struct st_error error;
     bool watched =
         st_thread_start("stopping", daemon_watch_stopping, daemon, &watch, &error) == ST_OK;
-    http_front_stop(daemon->front, st_clock_now_ns() + DRAIN_CANCEL_NS);
+    http_front_stop(daemon->front, deadline_ns);
     atomic_store(&daemon->stopped, true);
     if (watched) {
         pthread_join(watch, NULL);
@@ -237,14 +238,18 @@ static void daemon_drain(struct daemon *daemon, const sigset_t *signals)
     st_log(ST_LOG_INFO, "draining", ST_LOG_INT("unfinished", server_unfinished(daemon->server)),
            ST_LOG_INT("seconds", daemon->options.drain_seconds));
     server_drain(daemon->server);
-    if (!daemon_wait_finished(daemon, signals, st_clock_now_ns() + grace_ns)) {
+    uint64_t start_ns = st_clock_now_ns();
+    /* The last quarter, at most DRAIN_CANCEL_NS, is for answering what is cancelled. */
+    uint64_t cancel_ns = grace_ns / 4 < DRAIN_CANCEL_NS ? grace_ns / 4 : DRAIN_CANCEL_NS;
+    if (!daemon_wait_finished(daemon, signals, start_ns + grace_ns - cancel_ns)) {
         st_log(ST_LOG_WARNING, "cancelling what is left",
                ST_LOG_INT("unfinished", server_unfinished(daemon->server)));
         server_cancel_all(daemon->server);
     }
     /* What was cancelled is answered now; a client that does not read is cut, which frees its
      * transfer. */
-    daemon_stop_front(daemon);
+    daemon_stop_front(daemon, st_clock_now_ns() +
+                                  (cancel_ns > ST_NS_PER_SECOND ? cancel_ns : ST_NS_PER_SECOND));
 }
 
 /**
@@ -287,7 +292,8 @@ int main(int argc, char **argv)
     daemon_signals(&signals);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
-    json_object_seed(0); /* its first use is not safe in two threads at once */
+    signal(SIGHUP, SIG_IGN); /* by custom "read again": there is nothing yet that could be */
+    json_object_seed(0);     /* its first use is not safe in two threads at once */
     if (api_options_read(argc, (const char *const *)argv, (const char *const *)environ,
                          &daemon.options, &error) != ST_OK) {
         st_log_error(ST_LOG_ERROR, "cannot start", &error);

@@ -36,6 +36,7 @@ void *http_exchange_uri_mhd(void *cls, const char *uri, struct MHD_Connection *m
                                  exchange->start_ns + ST_HTTP_HEADER_SECONDS * ST_NS_PER_SECOND,
                                  HTTP_WATCH_HEAD);
     size_t length = strlen(uri);
+    exchange->target_end = uri + length;
     exchange->path = exchange->target;
     if (length >= sizeof(exchange->target)) {
         exchange->path = api_arena_alloc(&exchange->request.arena, length + 1);
@@ -305,12 +306,14 @@ enum MHD_Result http_exchange_handle_mhd(void *cls, struct MHD_Connection *mhd, 
     (void)cls;
     (void)mhd;
     (void)url; /* decoded and cut at NUL: the raw target was kept instead */
-    (void)version;
     struct http_exchange *exchange = *request_context;
     if (!exchange) {
         return MHD_NO;
     }
     if (exchange->phase == HTTP_PHASE_HEAD) {
+        /* Method, target and version stand in one buffer, a NUL behind each. A version that does
+         * not follow the target's first NUL means that the target holds one. */
+        exchange->head.has_nul = version != exchange->target_end + 1;
         return exchange_begin(exchange, method);
     }
     if (exchange->phase == HTTP_PHASE_BODY) {

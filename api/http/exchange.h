@@ -110,7 +110,8 @@ enum http_head_field {
 struct http_head {
     const char *values[HTTP_HEAD_COUNT]; /**< The first of each, or NULL. */
     uint8_t counts[HTTP_HEAD_COUNT];     /**< How often each was given; at most 2. */
-    bool has_nul;                        /**< Some header holds a NUL byte. */
+    bool has_nul;                        /**< Some header, or the target, holds a NUL byte. */
+    bool has_bad_name; /**< Some header's name is no token, as in "Content-Length : 4". */
 };
 
 struct http_reply_header {
@@ -129,6 +130,8 @@ struct http_exchange {
     char *path; /**< Copy of the target, cut at "?"; NULL: no memory. */
     size_t path_length;
     char *query; /**< Or NULL. */
+    const char
+        *target_end; /**< Of the target where the parser has it: see http_exchange_handle_mhd(). */
     char target[HTTP_TARGET_INLINE];
     char request_id[HTTP_REQUEST_ID_MAX + 1];
     struct http_head head;

@@ -19,6 +19,11 @@
 
 /* ---------------------------------------------------------------- headers */
 
+/* tchar of RFC 9110, 5.6.2. libmicrohttpd takes a name with a blank in front of the colon for
+ * another header, which a proxy may not. */
+#define HTTP_TOKEN_BYTES                                                                           \
+    "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
 static enum MHD_Result head_gather(void *cls, enum MHD_ValueKind kind, const char *key,
                                    size_t key_bytes, const char *value, size_t value_bytes)
 {
@@ -35,6 +40,7 @@ static enum MHD_Result head_gather(void *cls, enum MHD_ValueKind kind, const cha
     if (memchr(key, '\0', key_bytes) || (value && memchr(value, '\0', value_bytes))) {
         head->has_nul = true;
     }
+    head->has_bad_name |= strspn(key, HTTP_TOKEN_BYTES) != key_bytes;
     for (size_t i = 0; i < HTTP_HEAD_COUNT; i++) {
         if (names[i].length != key_bytes || strncasecmp(names[i].name, key, key_bytes) != 0) {
             continue;
@@ -86,6 +92,10 @@ static enum st_status head_check_framing(struct http_exchange *exchange, struct 
     const char *length = head->values[HTTP_HEAD_CONTENT_LENGTH];
     const char *encoding = head->values[HTTP_HEAD_TRANSFER_ENCODING];
     exchange->must_close = true;
+    if (head->has_bad_name) {
+        return st_fail(err, ST_REASON_INVALID_HEADER, NULL,
+                       "a header's name holds a blank or another byte that names do not have");
+    }
     if (head->has_nul) {
         return st_fail(err, ST_REASON_INVALID_HEADER, NULL, "a header holds a NUL byte");
     }

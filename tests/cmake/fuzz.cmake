@@ -1,4 +1,4 @@
-# libFuzzer targets; tests/fuzz/smoke.sh builds and runs them.
+# libFuzzer targets; tests/fuzz/run.sh builds and runs them.
 option(SYMTENSOR_FUZZ "Build the fuzz targets (clang only)" OFF)
 if(SYMTENSOR_FUZZ)
   foreach(name tensor_create npy range router query)

@@ -44,6 +44,11 @@ exits 0 data put t 1 --file "$WORK/raw"
 exits 0 data get t 1 --file "$WORK/back"
 cmp "$WORK/raw" "$WORK/back" || fail "what came back is not what was sent"
 
+OUT=$("$SYMTENSOR" data put t 2 <<<"0123456789abcdefghijklm") || fail "data put from standard input"
+OUT=$(printf 0123456789abcdefghijklmn | "$SYMTENSOR" data put t 2) || fail "data put from a pipe"
+exits 2 tensors delete '../groups/g?force=true'
+says "is not an id"
+
 exits 1 tensors get nothing
 says "NOT_FOUND"
 exits 1 tensors create --group g --dtype float33 --shape '[1]'

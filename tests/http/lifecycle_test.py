@@ -360,6 +360,13 @@ def test_a_hanging_driver_call_does_not_hold_up_the_end():
         assert time.monotonic() - started < 20 * harness.SLOWER
 
 
+def test_sighup_changes_nothing():
+    with Server() as server:
+        server.process.send_signal(signal.SIGHUP)
+        time.sleep(0.2)
+        assert server.request("GET", "/readyz").code == 200
+
+
 def test_sigpipe_of_clients_that_leave_does_not_end_the_server():
     with Server() as server:
         make_tensor(server, 32)

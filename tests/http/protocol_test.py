@@ -58,6 +58,11 @@ def test_smuggling_is_refused_and_the_connection_closed():
          smuggled, "Transfer-Encoding"),
         (b"GET /livez HTTP/1.1\r\n" + HOST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"
          b"\r\n0\r\n\r\n" + smuggled, "Transfer-Encoding"),
+        (head + b"Content-Length : 40\r\n\r\n" + smuggled, ""),
+        (head + b"Transfer-Encoding : chunked\r\n\r\n" + smuggled, ""),
+        (head + b"X\tY: 1\r\nContent-Length: 2\r\n\r\n{}" + smuggled, ""),
+        (b"DELETE /v1/tensors/t\0/anything HTTP/1.1\r\n" + HOST + b"\r\n" + smuggled, ""),
+        (b"GET /livez?verbose=true\0x HTTP/1.1\r\n" + HOST + b"\r\n" + smuggled, ""),
     ]
     for raw, field in rows:
         with server.connect() as connection:

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Build the fuzz targets with clang in a folder of their own and run each for a few seconds from its seeds.
 #
-# usage: tests/fuzz/smoke.sh [build folder] [seconds each]
+# usage: tests/fuzz/run.sh [seconds each] [build folder]
 set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-build=${1:-$top/build/fuzz}
-seconds=${2:-10}
+seconds=${1:-10}
+build=${2:-$top/build/fuzz}
 targets="tensor_create npy range router query"
 
 command -v clang >/dev/null || {
