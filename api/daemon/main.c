@@ -116,7 +116,8 @@ static void *daemon_watch_opening(void *arg)
         }
         if (atomic_compare_exchange_strong(&daemon->phase, &opening, DAEMON_GIVEN_UP)) {
             st_log(ST_LOG_WARNING, "ended before the devices were opened");
-            http_front_destroy(daemon->front);
+            /* No teardown: other threads are still inside of what it would free. */
+            http_front_remove_sockets(daemon->front);
             _exit(0);
         }
         kill(getpid(), SIGTERM); /* just opened: the signal is the main thread's */
