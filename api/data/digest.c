@@ -80,14 +80,21 @@ static bool header_read(struct data_digest *digest, const char *header)
     }
 }
 
+static size_t base64_length(const struct data_digest_algorithm *algorithm)
+{
+    return (gnutls_hash_get_len(algorithm->id) + 2) / 3 * 4;
+}
+
 enum st_status data_digest_expect(struct data_digest *digest, const char *header,
                                   struct st_error *err)
 {
     if (!header) {
         return ST_OK;
     }
-    bool valid = header_read(digest, header);
-    if (!valid || !digest->algorithm) {
+    bool valid = header_read(digest, header) && digest->algorithm;
+    /* What cannot be the digest of anything is refused now, before the body overwrites the shard.
+     */
+    if (!valid || strlen(digest->expected) != base64_length(digest->algorithm)) {
         digest->algorithm = NULL;
         return st_fail(err, ST_REASON_INVALID_HEADER, "Content-Digest",
                        "must be sha-256=:<base64>: or sha-512=:<base64>:");

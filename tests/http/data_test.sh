@@ -96,6 +96,8 @@ done <<'CASES'
 400 INVALID_HEADER Content-Range random - -H 'Content-Range: bytes 0-2/3000000'
 400 INVALID_HEADER Content-Digest random - -H 'Content-Digest: sha-256=abc'
 400 INVALID_HEADER Content-Digest random - -H 'Content-Digest: md5=:AAAA:'
+400 INVALID_HEADER Content-Digest random - -H 'Content-Digest: sha-256=:AAAA:'
+400 INVALID_HEADER Content-Digest random - -H 'Content-Digest: sha-512=::'
 409 GENERATION_MISMATCH expected_generation random ?expected_generation=0
 415 UNSUPPORTED_MEDIA_TYPE Content-Encoding random - -H 'Content-Encoding: gzip'
 415 UNSUPPORTED_MEDIA_TYPE Content-Type random - -H 'Content-Type: application/json'
@@ -124,7 +126,7 @@ expect_put 200 "$WORK/random" raw 0 "?expected_generation=$GENERATION"
 digest="sha-256=:$(openssl dgst -sha256 -binary "$WORK/random" | base64 -w0):"
 expect_put 200 "$WORK/random" raw 1 '' -H "Content-Digest: $digest"
 expect_put 200 "$WORK/random" raw 1 '' -H "Content-Digest: sha-512=:$(openssl dgst -sha512 -binary "$WORK/random" | base64 -w0):"
-expect_put 400 "$WORK/random" raw 1 '' -H 'Content-Digest: sha-256=:AAAA:'
+expect_put 400 "$WORK/random" raw 1 '' -H 'Content-Digest: sha-256=:LXEWQrcmsEQBYnyp+6wy9chTD7GQPMTbAiWHF5IaSIE=:'
 expect_json '.error.details[0].reason' DIGEST_MISMATCH
 expect_get 400 "$WORK/out" raw 1
 [ "$(jq -r '.error.details[0].reason' "$WORK/out")" = CONTENTS_UNDEFINED ] || fail "contents after a wrong digest"
