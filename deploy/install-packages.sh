@@ -22,6 +22,7 @@ test_packages=(
     curl             # drives the real server in tests/http
     jq               # reads its replies
     python3-numpy    # an independent reader of npy, and reference results
+    openssl          # an independent digest of what was sent
     procps           # ps and pgrep: memory and threads of the server under test
 )
 lint_packages=(
