@@ -30,6 +30,12 @@ def request(path, method, target, body=None):
     return int(reply.split()[1])
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def switches(pid):
     """Voluntary context switches of all threads: each is a thread that slept and was woken."""
     total = 0
@@ -61,7 +67,7 @@ def main():
         path = os.path.join(work, "run", "s.sock")
         os.mkdir(os.path.dirname(path), 0o700)
         server = subprocess.Popen([os.path.join(options.build, "bin", "symtensord"), "--driver", "software",
-                                   "--unix-socket", path, "--health-listen", "127.0.0.1:0"],
+                                   "--unix-socket", path, "--health-listen", f"127.0.0.1:{free_port()}"],
                                   stderr=subprocess.DEVNULL)
         try:
             for _ in range(100):
