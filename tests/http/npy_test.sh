@@ -124,7 +124,7 @@ expect_put 400 "$WORK/line.npy" line 0 '?offset=0' "${npy[@]}"
 [ "$BEFORE" = "$(accounting)" ] || fail "a refused file changed something"
 
 # A wrong digest is known only at the end: the contents are undefined then.
-expect_put 400 "$WORK/line.npy" line 0 '' "${npy[@]}" -H 'Content-Digest: sha-256=:AAAA:'
+expect_put 400 "$WORK/line.npy" line 0 '' "${npy[@]}" -H 'Content-Digest: sha-256=:LXEWQrcmsEQBYnyp+6wy9chTD7GQPMTbAiWHF5IaSIE=:'
 expect_json '.error.details[0].reason' DIGEST_MISMATCH
 refused 400 CONTENTS_UNDEFINED - GET /v1/tensors/line/shards/0/data '' -H 'Accept: application/x-npy'
 expect_put 200 "$WORK/line.npy" line 0 '' "${npy[@]}"
