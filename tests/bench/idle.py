@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """What an idle server costs: resident memory beyond the devices' memory, and wake-ups a second.
 
-usage: idle.py --build DIR [--seconds N]
-A server on four software devices makes a group and a tensor, is left alone for a second, and is then watched.
+usage: idle.py --build DIR [--seconds N] [--settle N]
+A server on four software devices makes a group and a tensor, is left alone for --settle seconds, and is
+then watched. The deadlines of the requests before still wake it for some seconds.
 """
 import argparse
 import glob
@@ -62,6 +63,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", required=True)
     parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--settle", type=float, default=25)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         path = os.path.join(work, "run", "s.sock")
@@ -78,7 +80,7 @@ def main():
             assert request(path, "POST", "/v1/tensors",
                            {"id": "t", "group": "g", "dtype": "float32", "shape": [1 << 20]}) == 201
             assert request(path, "POST", "/v1/tensors/t:all_reduce", {}) == 200
-            time.sleep(1)
+            time.sleep(options.settle)
             before = switches(server.pid)
             time.sleep(options.seconds)
             woken = switches(server.pid) - before
