@@ -5,8 +5,7 @@
 #include <string.h>
 
 static const struct st_dtype_info dtype_table[] = {
-#define X(name, text, bytes, kind, dlpack_code, dlpack_bits, npy, safetensors)                     \
-    [ST_DTYPE_##name] = {text, bytes, kind, dlpack_code, dlpack_bits, npy, safetensors},
+#define X(name, ...) [ST_DTYPE_##name] = {__VA_ARGS__},
     ST_DTYPES(X)
 #undef X
 };
@@ -25,14 +24,25 @@ struct float_format {
     uint64_t nan;        /**< The quiet NaN that is written. */
 };
 
-static const struct float_format float_formats[ST_DTYPE_COUNT] = {
-    [ST_DTYPE_FLOAT16] = {10, 15, 0x8000, 0x7bff, 0x7c00, 0x7e00},
-    [ST_DTYPE_BFLOAT16] = {7, 127, 0x8000, 0x7f7f, 0x7f80, 0x7fc0},
-    [ST_DTYPE_FLOAT32] = {23, 127, 0x80000000u, 0x7f7fffff, 0x7f800000, 0x7fc00000},
-    [ST_DTYPE_FLOAT64] = {52, 1023, 1ull << 63, 0x7fefffffffffffffull, 0x7ff0000000000000ull,
-                          0x7ff8000000000000ull},
-    [ST_DTYPE_FLOAT8_E4M3FN] = {3, 7, 0x80, 0x7e, 0, 0x7f},
-    [ST_DTYPE_FLOAT8_E5M2] = {2, 15, 0x80, 0x7b, 0x7c, 0x7e},
+#define FORMAT_ST_KIND_BOOL(bits, mantissa, specials)                                              \
+    {                                                                                              \
+        0                                                                                          \
+    }
+#define FORMAT_ST_KIND_UNSIGNED FORMAT_ST_KIND_BOOL
+#define FORMAT_ST_KIND_SIGNED FORMAT_ST_KIND_BOOL
+#define FORMAT_ST_KIND_FLOAT(bits, mantissa, specials)                                             \
+    {                                                                                              \
+        mantissa, ST_FLOAT_BIAS(bits, mantissa), ST_FLOAT_SIGN(bits),                              \
+            ST_FLOAT_LAST(bits, mantissa, specials) - ((specials) == ST_FLOAT_IEEE),               \
+            (specials) == ST_FLOAT_IEEE ? ST_FLOAT_INFINITY(bits, mantissa) : 0,                   \
+            ST_FLOAT_NAN(bits, mantissa, specials),                                                \
+    }
+
+static const struct float_format float_formats[] = {
+#define X(name, text, bytes, kind, mantissa, specials, ...)                                        \
+    [ST_DTYPE_##name] = FORMAT_##kind(8 * (bytes), mantissa, specials),
+    ST_DTYPES(X)
+#undef X
 };
 
 const struct st_dtype_info *st_dtype_info(enum st_dtype dtype)

@@ -63,8 +63,7 @@ DEFINE_SEQUENCE(sequence_ST_KIND_FLOAT_8, double, (double)index)
 
 static fill_sequence *const fill_sequences[ST_DTYPE_COUNT] = {
 #define SEQUENCE(kind, bytes) sequence_##kind##_##bytes
-#define X(name, text, bytes, kind, dlpack_code, dlpack_bits, npy, safetensors)                     \
-    [ST_DTYPE_##name] = SEQUENCE(kind, bytes),
+#define X(name, text, bytes, kind, ...) [ST_DTYPE_##name] = SEQUENCE(kind, bytes),
     ST_DTYPES(X)
 #undef X
 };

@@ -5,8 +5,8 @@
  *
  * A kernel is made for each row of ST_DTYPES crossed with the ops of its kind (KERNELS_ST_KIND_* at
  * the end). What it needs of a dtype is how to load its elements into accumulators and how to store
- * accumulators: derived from kind and size, and for a float from its rows in
- * gpu/kernels/lines_float.h: decode_NAME, encode_NAME, LAST_NUMBER_NAME and NAN_NAME.
+ * accumulators: derived from kind and size, and for a float from its format
+ * (gpu/kernels/lines_float.h).
  */
 
 #include "gpu/kernels/lines.h"
@@ -18,7 +18,7 @@
 #define REGISTERS(bytes, accumulator_bytes)                                                        \
     (GPU_LINE_BYTES / (bytes) * (accumulator_bytes) / LINES_VECTOR_BYTES)
 
-/** Register @p k of a line, as decode_NAME takes it. */
+/** Register @p k of a line, as float_load_BYTES takes it. */
 #define PART_1(line, k) vector_load_u8_quarter(line, k)
 #define PART_2(line, k) vector_load_u16_half(line, k)
 #define PART_4(line, k) vector_load_u32(line, k)
@@ -124,20 +124,25 @@ DEFINE_INTEGER_ORDER(ST_KIND_SIGNED_8, v_u64, v_s64)
 #define FLOAT_ACC_8 v_f64, v_u64, f64, 8
 
 /** Loading and finishing for one float dtype. The divisor is exact in either accumulator. */
-#define DEFINE_FLOAT_ELEMENT(dtype, bytes, ...) DEFINE_FLOAT_ELEMENT_(dtype, bytes, __VA_ARGS__)
-#define DEFINE_FLOAT_ELEMENT_(dtype, bytes, v_acc, v_code, acc_name, acc_bytes)                    \
+#define DEFINE_FLOAT_ELEMENT(dtype, bytes, mantissa, specials, ...)                                \
+    DEFINE_FLOAT_ELEMENT_(dtype, bytes, mantissa, specials, __VA_ARGS__)
+#define DEFINE_FLOAT_ELEMENT_(dtype, bytes, mantissa, specials, v_acc, v_code, acc_name,           \
+                              acc_bytes)                                                           \
+    _Static_assert((bytes) > 1 || (mantissa) >= 2, "an 8-bit float fits into a float16");          \
+    _Static_assert((bytes) < 4 || (specials) == ST_FLOAT_IEEE, "folds in its own format");         \
+    static const struct float_format format_##dtype = {8 * (bytes), mantissa, specials};           \
     static inline v_acc load_##dtype(const char *line, unsigned k)                                 \
     {                                                                                              \
-        return decode_##dtype(PART_##bytes(line, k));                                              \
+        return float_load_##bytes(PART_##bytes(line, k), format_##dtype);                          \
     }                                                                                              \
     static inline v_code finish_##dtype(v_acc acc, uint32_t divisor)                               \
     {                                                                                              \
         (void)divisor;                                                                             \
-        return encode_##dtype(acc);                                                                \
+        return float_code_##bytes(acc, format_##dtype);                                            \
     }                                                                                              \
     static inline v_code divide_##dtype(v_acc acc, uint32_t divisor)                               \
     {                                                                                              \
-        return encode_##dtype(acc / vector_all_##acc_name(divisor));                               \
+        return float_code_##bytes(acc / vector_all_##acc_name(divisor), format_##dtype);           \
     }
 
 #define FLOAT_KERNEL(dtype, op, bytes, fold, finish, v_acc, v_code, acc_bytes)                     \
@@ -154,15 +159,17 @@ DEFINE_INTEGER_ORDER(ST_KIND_SIGNED_8, v_u64, v_s64)
  * flipped, codes are in the order of their values, -0 below +0. A NaN is put at the end of the
  * range that wins.
  */
-#define DEFINE_FLOAT_ORDER(dtype, bytes, ...) DEFINE_FLOAT_ORDER_(dtype, bytes, __VA_ARGS__)
-#define DEFINE_FLOAT_ORDER_(dtype, bytes, v_bits, v_order, element)                                \
+#define DEFINE_FLOAT_ORDER(dtype, bytes, mantissa, specials, ...)                                  \
+    DEFINE_FLOAT_ORDER_(dtype, bytes, mantissa, specials, __VA_ARGS__)
+#define DEFINE_FLOAT_ORDER_(dtype, bytes, mantissa, specials, v_bits, v_order, element)            \
     static inline v_bits order_flip_##dtype(v_bits bits)                                           \
     {                                                                                              \
         return bits ^ ((v_bits)((v_order)bits < 0) & INT##element##_MAX);                          \
     }                                                                                              \
     static inline v_bits order_nan_##dtype(v_bits bits)                                            \
     {                                                                                              \
-        return (v_bits)((v_order)(bits & INT##element##_MAX) > LAST_NUMBER_##dtype);               \
+        const int##element##_t last = ST_FLOAT_LAST(element, mantissa, specials);                  \
+        return (v_bits)((v_order)(bits & INT##element##_MAX) > last);                              \
     }                                                                                              \
     static inline v_bits order_load_min_##dtype(const char *line, unsigned k)                      \
     {                                                                                              \
@@ -177,8 +184,9 @@ DEFINE_INTEGER_ORDER(ST_KIND_SIGNED_8, v_u64, v_s64)
     static inline v_bits order_finish_##dtype(v_bits acc, uint32_t divisor)                        \
     {                                                                                              \
         (void)divisor;                                                                             \
+        const uint##element##_t written = ST_FLOAT_NAN(element, mantissa, specials);               \
         v_bits bits = order_flip_##dtype(acc), nan = order_nan_##dtype(bits);                      \
-        return (bits & ~nan) | (nan & NAN_##dtype);                                                \
+        return (bits & ~nan) | (nan & written);                                                    \
     }
 
 #define ORDER_VECTORS_1 v_u8, v_s8, 8
@@ -316,17 +324,19 @@ static inline v_u8 load_bool(const char *line, unsigned k)
 
 /** The kernels of one dtype by its kind, then their entries; the test holds them against
  * ST_REDUCE_OPS. */
-#define KERNELS_ST_KIND_BOOL(dtype, bytes)                                                         \
+#define KERNELS_ST_KIND_BOOL(dtype, bytes, mantissa, specials)                                     \
     BOOL_KERNEL(dtype, MIN, FOLD_BAND)                                                             \
     BOOL_KERNEL(dtype, MAX, FOLD_BOR)                                                              \
     BOOL_KERNEL(dtype, LAND, FOLD_BAND)                                                            \
     BOOL_KERNEL(dtype, LOR, FOLD_BOR)
-#define KERNELS_ST_KIND_UNSIGNED(dtype, bytes) INTEGER_KERNELS(dtype, ST_KIND_UNSIGNED, bytes)
-#define KERNELS_ST_KIND_SIGNED(dtype, bytes) INTEGER_KERNELS(dtype, ST_KIND_SIGNED, bytes)
-#define KERNELS_ST_KIND_FLOAT(dtype, bytes)                                                        \
-    DEFINE_FLOAT_ELEMENT(dtype, bytes, FLOAT_ACC_##bytes)                                          \
+#define KERNELS_ST_KIND_UNSIGNED(dtype, bytes, mantissa, specials)                                 \
+    INTEGER_KERNELS(dtype, ST_KIND_UNSIGNED, bytes)
+#define KERNELS_ST_KIND_SIGNED(dtype, bytes, mantissa, specials)                                   \
+    INTEGER_KERNELS(dtype, ST_KIND_SIGNED, bytes)
+#define KERNELS_ST_KIND_FLOAT(dtype, bytes, mantissa, specials)                                    \
+    DEFINE_FLOAT_ELEMENT(dtype, bytes, mantissa, specials, FLOAT_ACC_##bytes)                      \
     FLOAT_KERNELS(dtype, bytes, FLOAT_ACC_##bytes)                                                 \
-    DEFINE_FLOAT_ORDER(dtype, bytes, ORDER_VECTORS_##bytes)                                        \
+    DEFINE_FLOAT_ORDER(dtype, bytes, mantissa, specials, ORDER_VECTORS_##bytes)                    \
     ORDER_KERNEL(dtype, MIN, bytes, min)                                                           \
     ORDER_KERNEL(dtype, MAX, bytes, max)
 
@@ -341,8 +351,8 @@ static inline v_u8 load_bool(const char *line, unsigned k)
 #define ENTRIES_ST_KIND_FLOAT(dtype)                                                               \
     ENTRY(dtype, SUM), ENTRY(dtype, AVG), ENTRY(dtype, PROD), ENTRY(dtype, MIN), ENTRY(dtype, MAX)
 
-#define X(dtype, text, bytes, kind, dlpack_code, dlpack_bits, npy, safetensors)                    \
-    KERNELS_##kind(dtype, bytes)
+#define X(dtype, text, bytes, kind, mantissa, specials, ...)                                       \
+    KERNELS_##kind(dtype, bytes, mantissa, specials)
 ST_DTYPES(X)
 #undef X
 
@@ -376,8 +386,7 @@ const struct gpu_line_variant VARIANT_NAME(LINES_VARIANT) = {
     .usable = VARIANT_USABLE(LINES_VARIANT),
     .reduce =
         {
-#define X(dtype, text, bytes, kind, dlpack_code, dlpack_bits, npy, safetensors)                    \
-    [ST_DTYPE_##dtype] = {ENTRIES_##kind(dtype)},
+#define X(dtype, text, bytes, kind, ...) [ST_DTYPE_##dtype] = {ENTRIES_##kind(dtype)},
             ST_DTYPES(X)
 #undef X
         },
