@@ -76,10 +76,12 @@ static inline v_f32 float_load_1(v_u8_quarter part, struct float_format format)
     if (format.mantissa == 2 && format.specials == ST_FLOAT_IEEE) { /* its upper half */
         return float_load_2(code << 8, FLOAT16_FORMAT);
     }
-    uint16_t last = (uint16_t)(ST_FLOAT_LAST(8, format.mantissa, format.specials) -
-                               (format.specials == ST_FLOAT_IEEE));
+    /* Infinity and what follows, or the one NaN: an equality is the cheaper test. */
+    uint16_t last = (uint16_t)ST_FLOAT_LAST(8, format.mantissa, format.specials);
     v_u16_half magnitude = code & 0x7f;
-    v_u16_half special = (v_u16_half)(magnitude > last) & 0x7c00;
+    v_u16_half special = format.specials == ST_FLOAT_FINITE ? (v_u16_half)(magnitude == 0x7f)
+                                                            : (v_u16_half)(magnitude >= last);
+    special &= 0x7c00;
     v_u16_half half = (magnitude << (10 - format.mantissa)) | ((code & 0x80) << 8) | special;
     return float_load_2(half, FLOAT16_FORMAT) * float_power(15 - ST_FLOAT_BIAS(8, format.mantissa));
 }
