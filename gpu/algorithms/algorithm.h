@@ -18,7 +18,16 @@ struct gpu_algorithm_run {
     bool streaming; /**< What is read and written exceeds the last-level cache. */
 };
 
-extern const struct gpu_algorithm gpu_two_shot, gpu_one_shot, gpu_copy_engine, gpu_nvls;
+/** The rows: gpu_NAME, defined in NAME.c. In the planner's order of preference. */
+#define GPU_ALGORITHMS(X)                                                                          \
+    X(two_shot)                                                                                    \
+    X(one_shot)                                                                                    \
+    X(copy_engine)                                                                                 \
+    X(nvls)
+
+#define X(name) extern const struct gpu_algorithm gpu_##name;
+GPU_ALGORITHMS(X)
+#undef X
 
 /** Up to GPU_KERNEL_MOVEMENTS_MAX movements. */
 struct gpu_movement_batch {

@@ -2,9 +2,11 @@
 
 #include "gpu/algorithms/algorithm.h"
 
-/* In order of preference. */
 const struct gpu_algorithm *const gpu_algorithms[] = {
-    &gpu_two_shot, &gpu_one_shot, &gpu_copy_engine, &gpu_nvls, NULL,
+#define X(name) &gpu_##name,
+    GPU_ALGORITHMS(X)
+#undef X
+        NULL,
 };
 
 const struct gpu_algorithm *gpu_algorithm_find(const char *name)

@@ -3,12 +3,25 @@
 
 #include "gpu/collective.h"
 
-/**
- * The rows, each defined in the file of its name, and what their files share. A slice is
- * slice_count elements; slice r of a larger side begins at element r * slice_count.
+/** The rows: gpu_NAME, defined in NAME.c. In the order of the documentation. */
+#define GPU_COLLECTIVES(X)                                                                         \
+    X(broadcast)                                                                                   \
+    X(reduce)                                                                                      \
+    X(all_reduce)                                                                                  \
+    X(all_gather)                                                                                  \
+    X(reduce_scatter)                                                                              \
+    X(gather)                                                                                      \
+    X(scatter)                                                                                     \
+    X(all_to_all)
+
+#define X(name) extern const struct gpu_collective gpu_##name;
+GPU_COLLECTIVES(X)
+#undef X
+
+/*
+ * What the files share. A slice is slice_count elements; slice r of a larger side begins at element
+ * r * slice_count.
  */
-extern const struct gpu_collective gpu_all_gather, gpu_all_reduce, gpu_all_to_all, gpu_broadcast,
-    gpu_gather, gpu_reduce, gpu_reduce_scatter, gpu_scatter;
 
 /**
  * Write movements [first, first + max) of a list of @p total, made one by one.

@@ -3,9 +3,10 @@
 #include "gpu/collectives/collectives.h"
 
 const struct gpu_collective *const gpu_collectives[] = {
-    &gpu_broadcast,  &gpu_reduce,         &gpu_all_reduce,
-    &gpu_all_gather, &gpu_reduce_scatter, &gpu_gather,
-    &gpu_scatter,    &gpu_all_to_all,     NULL,
+#define X(name) &gpu_##name,
+    GPU_COLLECTIVES(X)
+#undef X
+        NULL,
 };
 
 const struct gpu_collective *gpu_collective_find(const char *name)
