@@ -47,7 +47,8 @@ struct gpu_collective {
     enum gpu_side reads;  /**< Whose input is read. */
     enum gpu_side writes; /**< Whose output is written. */
     /**
-     * Write movements [first, first + max) of the list to @p ret, in order.
+     * Write movements [first, first + max) of the list to @p ret, in order. A list has movements of
+     * one kind only, and its exchanges are of one size.
      * @return how many were written; 0 past the end.
      */
     uint32_t (*movements)(const struct gpu_collective_shape *shape, uint32_t first, uint32_t max,

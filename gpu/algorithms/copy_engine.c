@@ -16,16 +16,13 @@ static bool copy_engine_fits(const struct gpu_plan_input *input, const char **re
     return true;
 }
 
-static bool copy_engine_exchanges(const struct gpu_plan_input *plan)
-{
-    struct gpu_movement movement;
-    return plan->collective->movements(&plan->shape, 0, 1, &movement) == 1 &&
-           movement.kind == GPU_MOVEMENT_EXCHANGE;
-}
-
+/** What an exchange holds aside; those of one list are all of the same size. */
 static uint64_t copy_engine_scratch_bytes(const struct gpu_plan_input *plan)
 {
-    return copy_engine_exchanges(plan) ? plan->large_bytes / plan->shape.world_size : 0;
+    struct gpu_movement movement;
+    bool exchanges = plan->collective->movements(&plan->shape, 0, 1, &movement) == 1 &&
+                     movement.kind == GPU_MOVEMENT_EXCHANGE;
+    return exchanges ? movement.count * st_dtype_info(plan->dtype)->size_bytes : 0;
 }
 
 static struct gpu_copy_spec copy_engine_spec(const struct gpu_algorithm_run *run,
