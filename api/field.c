@@ -283,12 +283,26 @@ static enum st_status query_decode_text(struct api_decoding *decoding, struct qu
     return status;
 }
 
+/** Pairs of a query, empty ones too. */
+static size_t query_count(const char *query)
+{
+    size_t count = 1;
+    for (const char *at = strchr(query, '&'); at; at = strchr(at + 1, '&')) {
+        count++;
+    }
+    return count;
+}
+
 enum st_status api_query_decode(struct api_arena *arena, const char *query,
                                 const struct api_query_part *parts, uint32_t count,
                                 struct st_error *err)
 {
     struct api_decoding decoding = {.arena = arena};
     struct query_run run = {.parts = parts, .count = count};
+    if (query && query_count(query) > ST_HTTP_QUERY_PARAMETERS_MAX) {
+        return st_fail(err, ST_REASON_INVALID_QUERY, NULL,
+                       "the query must have at most %d parameters", ST_HTTP_QUERY_PARAMETERS_MAX);
+    }
     while (query && *query) {
         size_t length = strcspn(query, "&");
         if (length) {

@@ -25,6 +25,7 @@ struct api_options {
     bool insecure;
     enum gpu_driver_choice driver;
     enum gpu_nvls_mode nvls;
+    enum gpu_graphs_mode graphs;
     enum st_log_level log_level;
     uint32_t software_devices;
     uint32_t nvls_slots;

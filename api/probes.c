@@ -47,20 +47,23 @@ static enum st_status fail_starting(struct st_error *err)
     return st_fail(err, ST_REASON_NODE_STARTING, NULL, "the devices are being opened");
 }
 
-/** Devices that are not lost; degraded ones come back or are replaced without a new start. */
+/** Devices that are ok or degraded: those come back without a new start. */
 static uint32_t devices_usable(const struct gpu *gpu)
 {
     uint32_t usable = 0;
     for (uint32_t device = 0; device < gpu_device_count(gpu); device++) {
-        usable += gpu_device_state(gpu, device) != GPU_DEVICE_LOST;
+        enum gpu_device_state state = gpu_device_state(gpu, device);
+        usable += state == GPU_DEVICE_OK || state == GPU_DEVICE_DEGRADED;
     }
     return usable;
 }
 
 static void ready_write_devices(struct api_text *text, const struct gpu *gpu)
 {
-    static const char *const states[] = {
-        [GPU_DEVICE_OK] = "ok", [GPU_DEVICE_DEGRADED] = "degraded", [GPU_DEVICE_LOST] = "lost"};
+    static const char *const states[] = {[GPU_DEVICE_OK] = "ok",
+                                         [GPU_DEVICE_DEGRADED] = "degraded",
+                                         [GPU_DEVICE_LOST] = "lost",
+                                         [GPU_DEVICE_UNAVAILABLE] = "unavailable"};
     api_json_begin_array(text, "devices");
     for (uint32_t device = 0; device < gpu_device_count(gpu); device++) {
         api_json_begin(text, NULL);

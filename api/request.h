@@ -118,7 +118,15 @@ struct api_receiver {
                               size_t *ret_taken, struct st_error *err);
     /** The body is complete: answer, or api_request_suspend(). */
     enum st_status (*finish)(struct api_request *request, struct st_error *err);
+    /** After api_request_interrupt(), before the body is complete: the failure that is sent. */
+    enum st_status (*check)(struct api_request *request, struct st_error *err);
 };
+/**
+ * Nobody wants the rest of the body: when what has come is read, its receiver's check() is asked
+ * for the reason, which is sent, and the connection is closed. Nothing happens if the body is
+ * complete. Thread: any, while api_request_notify() may be called. arg is the struct api_request.
+ */
+void api_request_interrupt(void *arg);
 /** From the handler: go on with the body. A failure that receive() returns is sent and the
  * connection closed. */
 void api_request_receive(struct api_request *request, const struct api_receiver *receiver);

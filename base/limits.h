@@ -46,6 +46,9 @@
                 */
 #define ST_SCRATCH_KEPT_BYTES (16u << 20) /**< Per rank: scratch that a group keeps for reuse. */
 
+#define ST_GRAPHS_MAX 256       /**< Collectives whose launches are kept for replay, node-wide. */
+#define ST_GRAPH_NODES_MAX 1024 /**< Launches and copies of one of them, on one device. */
+
 /* Time. */
 #define ST_WAIT_SECONDS_DEFAULT 10
 #define ST_WAIT_SECONDS_MAX 600
@@ -60,6 +63,9 @@
 #define ST_HTTP_JSON_BODY_MAX (1u << 20) /**< Bytes of a JSON request body. */
 #define ST_HTTP_JSON_DEPTH_MAX 32
 #define ST_HTTP_CONNECTIONS_MAX 1024          /**< A listener. */
+#define ST_HTTP_HEALTH_CONNECTIONS_MAX 64     /**< The health listener: one more ends another. */
+#define ST_HTTP_HEALTH_CONNECTIONS_SPARE 32   /**< Above that, for those that are being ended. */
+#define ST_HTTP_QUERY_PARAMETERS_MAX 64       /**< Of one request. */
 #define ST_HTTP_CONNECTION_MEMORY (32u << 10) /**< Zeroed for each request: more costs time. */
 #define ST_HTTP_HEADER_SECONDS 10 /**< From accept (or the last reply) to a complete head. */
 #define ST_HTTP_IDLE_SECONDS 60
@@ -81,6 +87,7 @@ _Static_assert(ST_NODE_RANKS_MAX <= ST_WORLD_SIZE_MAX, "a node's ranks are ranks
 _Static_assert(ST_BATCH_MAX <= ST_TENSORS_MAX, "a batch must fit into the registry");
 _Static_assert(ST_HTTP_CONNECTIONS_PER_UID_MAX < ST_HTTP_CONNECTIONS_MAX,
                "one user leaves room for others");
+_Static_assert(ST_LABELS_MAX < ST_HTTP_QUERY_PARAMETERS_MAX, "all labels fit into one query");
 _Static_assert(ST_TRANSFER_STALL_SECONDS < ST_TRANSFER_CUT_SECONDS,
                "a body that stalls can be told so before its connection is cut");
 _Static_assert(ST_PAGE_SIZE_DEFAULT <= ST_PAGE_SIZE_MAX, "the default page is a page");

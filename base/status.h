@@ -87,6 +87,7 @@ const struct st_status_info *st_status_info(enum st_status status);
     X(MAP_LIMIT, RESOURCE_EXHAUSTED, "the process is out of memory mappings")                      \
     X(DEVICE_DEGRADED, UNAVAILABLE, "a driver call of the device hangs")                           \
     X(DEVICE_LOST, UNAVAILABLE, "the device reports an error that does not go away")               \
+    X(DEVICE_UNAVAILABLE, UNAVAILABLE, "the device could not be opened at start")                  \
     X(DRIVER_ERROR, INTERNAL, "the driver reported an unexpected error")                           \
     X(NO_KERNELS, FAILED_PRECONDITION, "the driver cannot load the kernels")                       \
     X(CONTENTS_UNDEFINED, FAILED_PRECONDITION, "a shard's contents are undefined")                 \

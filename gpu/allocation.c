@@ -68,6 +68,26 @@ static enum st_status allocation_share(struct gpu_allocation *allocation, struct
     return ST_OK;
 }
 
+bool gpu_allocation_grant(struct gpu_allocation *allocation, const struct gpu_device *device)
+{
+    const CUmemAccessDesc access = {
+        .location = {CU_MEM_LOCATION_TYPE_DEVICE, (int)device->info.ordinal},
+        .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    };
+    struct st_error unused;
+    if (gpu_device_enter(allocation->device, &unused) != ST_OK) {
+        return false;
+    }
+    CUresult result = allocation->device->gpu->driver->cuMemSetAccess(
+        allocation->address, allocation->bytes, &access, 1);
+    if (result != CUDA_SUCCESS) {
+        (void)!allocation_fail(allocation, GPU_CALL_cuMemSetAccess, result, &unused);
+        return false;
+    }
+    atomic_fetch_or(&allocation->access, 1ull << device->info.ordinal);
+    return true;
+}
+
 /** Count it before the driver is asked, so that descriptors are left for those who would delete. */
 static enum st_status allocation_count(struct gpu_allocation *allocation, struct st_error *err)
 {

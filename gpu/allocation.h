@@ -9,8 +9,8 @@ struct gpu_allocation {
     uint64_t bytes; /**< A multiple of the granularity; 0: nothing is there. */
     CUmemGenericAllocationHandle handle;
     CUdeviceptr address;
-    uint64_t access; /**< Bit i: device i may read and write. */
-    bool counted;    /**< In gpu.allocations. */
+    _Atomic uint64_t access; /**< Bit i: device i may read and write. It only grows. */
+    bool counted;            /**< In gpu.allocations. */
     bool created, reserved, mapped;
 };
 
@@ -32,6 +32,11 @@ struct gpu_allocation_spec {
 ST_MUST_CHECK enum st_status gpu_allocation_create(const struct gpu_allocation_spec *spec,
                                                    struct gpu_allocation *ret_allocation,
                                                    struct st_error *err);
+/**
+ * Let another device read and write too, from now on. Work that is going on is not disturbed.
+ * Thread: a worker. Blocks: for a driver call. @return false: the driver refuses.
+ */
+bool gpu_allocation_grant(struct gpu_allocation *allocation, const struct gpu_device *device);
 /**
  * Undo exactly what was done. What the driver does not take back stays counted, as quarantined.
  * Thread: a worker. Blocks: for driver calls.

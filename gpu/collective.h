@@ -86,6 +86,10 @@ struct gpu_plan_input {
                                      costs more. */
 };
 
+/** Whether less is read and written than handing work to a second device costs: then one lane does
+ * all. */
+bool gpu_plan_is_small(const struct gpu_plan_input *plan);
+
 struct gpu_algorithm_run; /* gpu/algorithms/algorithm.h */
 
 /**

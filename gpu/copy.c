@@ -1,11 +1,16 @@
 #include "gpu/copy.h"
 
+#include "gpu/graph.h"
+
 enum st_status gpu_copy_on_lane(struct gpu_job *job, struct gpu_lane *lane, uint64_t to,
                                 uint64_t from, uint64_t bytes, struct st_error *err)
 {
     enum st_status status = gpu_job_enter(job, lane, err);
     if (status != ST_OK) {
         return status;
+    }
+    if (job->graph) {
+        return gpu_graph_add_copy(job->graph, lane, to, from, bytes, err);
     }
     CUresult result = job->gpu->driver->cuMemcpyDtoDAsync(to, from, bytes, lane->stream);
     if (result != CUDA_SUCCESS) {
@@ -87,6 +92,55 @@ enum st_status gpu_copy_staged(struct gpu_job *job, const struct gpu_copy_spec *
     return status;
 }
 
+/* ---------------------------------------------------------------- who reaches what */
+
+/** A side, as seen by the device of the other. */
+struct copy_reach {
+    struct gpu_lane *lane; /**< That would move the bytes. */
+    struct gpu_memory *memory;
+    uint32_t rank; /**< Of the shard that is not the lane's own. */
+};
+
+/** The source's lane writes to the destination. */
+static struct copy_reach copy_push(const struct gpu_copy_spec *spec)
+{
+    return (struct copy_reach){gpu_team_lane(spec->source->team, spec->source_rank),
+                               spec->destination, spec->destination_rank};
+}
+
+/** The destination's lane reads from the source. */
+static struct copy_reach copy_pull(const struct gpu_copy_spec *spec)
+{
+    return (struct copy_reach){gpu_team_lane(spec->destination->team, spec->destination_rank),
+                               spec->source, spec->source_rank};
+}
+
+static bool copy_reaches(const struct copy_reach *reach)
+{
+    return gpu_memory_reached(reach->memory, reach->rank, reach->lane->device);
+}
+
+static bool copy_can_reach(const struct copy_reach *reach)
+{
+    return gpu_memory_reachable(reach->memory, reach->rank, reach->lane->device);
+}
+
+bool gpu_copy_wants_access(const struct gpu_copy_spec *spec)
+{
+    const struct copy_reach push = copy_push(spec), pull = copy_pull(spec);
+    return spec->bytes > 0 && !copy_reaches(&push) && !copy_reaches(&pull) &&
+           (copy_can_reach(&push) || copy_can_reach(&pull));
+}
+
+void gpu_copy_prepare(const struct gpu_copy_spec *spec)
+{
+    const struct copy_reach push = copy_push(spec), pull = copy_pull(spec);
+    const struct copy_reach *reach = copy_can_reach(&push) ? &push : &pull;
+    if (gpu_copy_wants_access(spec)) {
+        (void)gpu_memory_grant(reach->memory, reach->rank, reach->lane->device);
+    }
+}
+
 enum st_status gpu_copy_queue(struct gpu_job *job, const struct gpu_copy_spec *spec,
                               enum gpu_copy_side side, struct st_error *err)
 {
@@ -96,16 +150,14 @@ enum st_status gpu_copy_queue(struct gpu_job *job, const struct gpu_copy_spec *s
     if (spec->bytes == 0 || from == to) {
         return ST_OK;
     }
-    struct gpu_lane *source = gpu_team_lane(spec->source->team, spec->source_rank);
-    struct gpu_lane *destination = gpu_team_lane(spec->destination->team, spec->destination_rank);
-    bool pushes = gpu_memory_reached(spec->destination, spec->destination_rank, source->device);
-    bool pulls = gpu_memory_reached(spec->source, spec->source_rank, destination->device);
+    const struct copy_reach push = copy_push(spec), pull = copy_pull(spec);
+    bool pushes = copy_reaches(&push);
+    bool pulls = copy_reaches(&pull);
     if (!pushes && !pulls) {
         return gpu_copy_staged(job, spec, err);
     }
-    struct gpu_lane *lane = side == GPU_COPY_PUSH ? source : destination;
-    lane = !pulls ? source : !pushes ? destination : lane;
-    return gpu_copy_on_lane(job, lane, to, from, spec->bytes, err);
+    bool by_source = !pulls || (pushes && side == GPU_COPY_PUSH);
+    return gpu_copy_on_lane(job, by_source ? push.lane : pull.lane, to, from, spec->bytes, err);
 }
 
 void gpu_copy_run(struct gpu_team *team, const struct gpu_copy_spec *spec,

@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DEVICE_THREADS 512u                /* of a block */
+#include "base/log.h"
+#include "gpu/kernels/image.h"
+
 #define DEVICE_BLOCK_TRAFFIC (64u * 1024u) /* bytes that make a block worth having */
 #define DEVICE_BLOCKS_PER_PROCESSOR 4u
 
@@ -143,16 +145,45 @@ static void device_load_kernels(struct gpu_device *device)
     for (size_t i = 0; i < GPU_KERNEL_COUNT; i++) {
         device->kernels &= driver->cuModuleGetFunction(&device->functions[i], device->module,
                                                        symbols[i]) == CUDA_SUCCESS;
+        if (device->kernels) {
+            /* Now, not within the first launch; a driver that cannot loads it then. */
+            driver->cuFuncLoad(device->functions[i]);
+        }
     }
+}
+
+/** Why a context was refused, as far as the device's compute mode tells. */
+static const char *device_explain_refusal(const struct gpu_device *device)
+{
+    static const struct {
+        int mode;
+        const char *text;
+    } rows[] = {
+        {CU_COMPUTEMODE_EXCLUSIVE_PROCESS,
+         "; its compute mode lets one process use it, and another does"},
+        {CU_COMPUTEMODE_PROHIBITED, "; its compute mode prohibits use (nvidia-smi -c 0)"},
+    };
+    int mode = device_attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (rows[i].mode == mode) {
+            return rows[i].text;
+        }
+    }
+    return "";
 }
 
 static enum st_status device_open_context(struct gpu_device *device, struct st_error *err)
 {
     const struct gpu_driver *driver = device->gpu->driver;
+    /* Who waits sleeps. Where that cannot be set any more, waiting only costs more. */
+    driver->cuDevicePrimaryCtxSetFlags(device->device, CU_CTX_SCHED_BLOCKING_SYNC);
     CUresult result = driver->cuDevicePrimaryCtxRetain(&device->context, device->device);
     if (result != CUDA_SUCCESS) {
         device->context = NULL;
-        return gpu_result_fail(device, GPU_CALL_cuDevicePrimaryCtxRetain, result, err);
+        return st_fail(err, ST_REASON_DEVICE_UNAVAILABLE, NULL, "device %u: %s answered %s%s",
+                       device->info.ordinal,
+                       gpu_driver_call_name(GPU_CALL_cuDevicePrimaryCtxRetain),
+                       gpu_driver_result_name(result), device_explain_refusal(device));
     }
     enum st_status status = gpu_device_enter(device, err);
     if (status != ST_OK) {
@@ -169,7 +200,6 @@ static enum st_status device_open_context(struct gpu_device *device, struct st_e
 
 static enum st_status device_open(struct gpu_device *device, struct st_error *err)
 {
-    atomic_store(&device->reason, "");
     enum st_status status = device_identify(device, err);
     status = status == ST_OK ? device_read_attributes(device, err) : status;
     status = status == ST_OK ? device_open_context(device, err) : status;
@@ -187,7 +217,7 @@ static enum st_status device_open(struct gpu_device *device, struct st_error *er
     device->info.granularity_recommended_bytes =
         device->granularity[GPU_MEMORY_SYMMETRIC].recommended_bytes;
     gpu_device_refresh_free(device);
-    return ST_OK;
+    return gpu_devices_usable(device->gpu, 1ull << device->info.ordinal, err);
 }
 
 /** What multicast objects over this device and another would need; 0 when nothing says so. */
@@ -212,23 +242,77 @@ static void device_ask_multicast_granularity(struct gpu_device *device)
     device->info.multicast_granularity_recommended_bytes = known ? recommended : 0;
 }
 
-static enum st_status devices_read_peers(struct gpu *gpu, struct st_error *err)
+/** Undo what was opened of a device. */
+static void device_close(struct gpu_device *device)
+{
+    const struct gpu_driver *driver = device->gpu->driver;
+    if (!device->context) {
+        return;
+    }
+    gpu_device_enter_teardown(device);
+    if (device->service) {
+        driver->cuStreamDestroy(device->service);
+    }
+    if (device->module) {
+        driver->cuModuleUnload(device->module);
+    }
+    driver->cuCtxSetCurrent(NULL);
+    driver->cuDevicePrimaryCtxRelease(device->device);
+    device->context = NULL;
+    device->service = NULL;
+    device->module = NULL;
+    device->kernels = false;
+}
+
+/** The node goes on without the device. */
+static void device_give_up(struct gpu_device *device, const struct st_error *err)
+{
+    char prefix[24];
+    size_t length = (size_t)snprintf(prefix, sizeof(prefix), "device %u: ", device->info.ordinal);
+    bool named = strncmp(err->message, prefix, length) == 0;
+    device_close(device);
+    snprintf(device->why_unavailable, sizeof(device->why_unavailable), "%s",
+             err->message + (named ? length : 0));
+    atomic_store(&device->reason, device->why_unavailable);
+    atomic_store(&device->state, GPU_DEVICE_UNAVAILABLE);
+    atomic_fetch_or(&device->gpu->lost, 1ull << device->info.ordinal);
+    st_log_error(ST_LOG_WARNING, "a device is not used", err);
+}
+
+/** What does not answer does not reach: work goes another way then. */
+static bool device_reaches(const struct gpu_device *device, const struct gpu_device *other)
+{
+    int can = 0;
+    if (!device->context || !other->context) {
+        return false;
+    }
+    return device == other || (device->gpu->driver->cuDeviceCanAccessPeer(
+                                   &can, device->device, other->device) == CUDA_SUCCESS &&
+                               can);
+}
+
+static void devices_read_peers(struct gpu *gpu)
 {
     for (uint32_t a = 0; a < gpu->device_count; a++) {
-        struct gpu_device *device = &gpu->devices[a];
-        device->peers = 1ull << a;
         for (uint32_t b = 0; b < gpu->device_count; b++) {
-            int can = 0;
-            CUresult result = a == b ? CUDA_SUCCESS
-                                     : gpu->driver->cuDeviceCanAccessPeer(&can, device->device,
-                                                                          gpu->devices[b].device);
-            if (result != CUDA_SUCCESS) {
-                return gpu_result_fail(device, GPU_CALL_cuDeviceCanAccessPeer, result, err);
-            }
-            device->peers |= (uint64_t)(can != 0) << b;
+            bool reaches = device_reaches(&gpu->devices[a], &gpu->devices[b]);
+            gpu->devices[a].peers |= (uint64_t)reaches << b;
         }
     }
-    return ST_OK;
+}
+
+/** No device opened; @p incapable of them are of a kind that never will. */
+static enum st_status devices_fail(const struct gpu *gpu, uint32_t incapable, struct st_error *err)
+{
+    const char *why = gpu_device_state_reason(gpu, 0);
+    if (incapable == gpu->device_count) {
+        return st_fail(err, ST_REASON_NO_DRIVER, "driver",
+                       "the %s driver has no device that will do; device 0: %s", gpu->driver->name,
+                       why);
+    }
+    return st_fail(err, ST_REASON_DEVICE_UNAVAILABLE, "driver",
+                   "none of the %u devices of the %s driver opens; device 0: %s", gpu->device_count,
+                   gpu->driver->name, why);
 }
 
 enum st_status gpu_devices_open(struct gpu *gpu, struct st_error *err)
@@ -243,36 +327,34 @@ enum st_status gpu_devices_open(struct gpu *gpu, struct st_error *err)
                        gpu->driver->name);
     }
     gpu->device_count = count < ST_DEVICES_MAX ? (uint32_t)count : ST_DEVICES_MAX;
+    uint32_t usable = 0, incapable = 0;
     for (uint32_t i = 0; i < gpu->device_count; i++) {
-        gpu->devices[i].gpu = gpu;
-        gpu->devices[i].info.ordinal = i;
-        enum st_status status = device_open(&gpu->devices[i], err);
-        if (status != ST_OK) {
-            return status;
+        struct gpu_device *device = &gpu->devices[i];
+        struct st_error why = {0};
+        device->gpu = gpu;
+        device->info.ordinal = i;
+        atomic_store(&device->reason, "");
+        if (device_open(device, &why) == ST_OK) {
+            device_ask_multicast_granularity(device);
+            usable++;
+        } else {
+            device_give_up(device, &why);
+            incapable += why.reason == ST_REASON_NO_DRIVER;
         }
-        device_ask_multicast_granularity(&gpu->devices[i]);
     }
-    int cache = device_attribute(&gpu->devices[0], CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
+    if (!usable) {
+        return devices_fail(gpu, incapable, err);
+    }
+    int cache = device_attribute(gpu_device_any(gpu), CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
     gpu->cache_bytes = cache > 0 ? (uint64_t)cache : 0;
-    return devices_read_peers(gpu, err);
+    devices_read_peers(gpu);
+    return ST_OK;
 }
 
 void gpu_devices_close(struct gpu *gpu)
 {
     for (uint32_t i = 0; i < gpu->device_count; i++) {
-        struct gpu_device *device = &gpu->devices[i];
-        if (!device->context) {
-            continue;
-        }
-        gpu_device_enter_teardown(device);
-        if (device->service) {
-            gpu->driver->cuStreamDestroy(device->service);
-        }
-        if (device->module) {
-            gpu->driver->cuModuleUnload(device->module);
-        }
-        gpu->driver->cuCtxSetCurrent(NULL);
-        gpu->driver->cuDevicePrimaryCtxRelease(device->device);
+        device_close(&gpu->devices[i]);
     }
     memset(gpu->devices, 0, sizeof(gpu->devices));
     gpu->device_count = 0;
@@ -323,6 +405,16 @@ void gpu_device_enter_teardown(struct gpu_device *device)
     }
 }
 
+struct gpu_device *gpu_device_any(struct gpu *gpu)
+{
+    for (uint32_t i = 0; i < gpu->device_count; i++) {
+        if (atomic_load(&gpu->devices[i].state) == GPU_DEVICE_OK) {
+            return &gpu->devices[i];
+        }
+    }
+    return NULL;
+}
+
 void gpu_device_refresh_free(struct gpu_device *device)
 {
     struct st_error unused;
@@ -333,23 +425,42 @@ void gpu_device_refresh_free(struct gpu_device *device)
     }
 }
 
-enum st_status gpu_device_launch(struct gpu_device *device, CUstream stream, enum gpu_kernel kernel,
-                                 void *params, uint64_t traffic_bytes, struct st_error *err)
+enum st_status gpu_device_describe(const struct gpu_device *device, const struct gpu_launch *launch,
+                                   void **arguments, CUDA_KERNEL_NODE_PARAMS *ret_params,
+                                   struct st_error *err)
 {
     if (!device->kernels) {
         return st_fail(err, ST_REASON_NO_KERNELS, NULL,
                        "device %u: driver %d loads none of the kernels of this build",
                        device->info.ordinal, device->gpu->driver_version);
     }
-    uint64_t wanted = traffic_bytes / DEVICE_BLOCK_TRAFFIC + 1;
-    unsigned blocks = wanted < device->blocks_max ? (unsigned)wanted : device->blocks_max;
-    void *arguments[] = {params};
-    CUresult result = device->gpu->driver->cuLaunchKernel(
-        device->functions[kernel], blocks, 1, 1, DEVICE_THREADS, 1, 1, 0, stream, arguments, NULL);
-    if (result != CUDA_SUCCESS) {
-        return gpu_result_fail(device, GPU_CALL_cuLaunchKernel, result, err);
-    }
+    uint64_t wanted = launch->traffic_bytes / DEVICE_BLOCK_TRAFFIC + 1;
+    *ret_params = (CUDA_KERNEL_NODE_PARAMS){
+        .func = device->functions[launch->kernel],
+        .gridDimX = wanted < device->blocks_max ? (unsigned)wanted : device->blocks_max,
+        .gridDimY = 1,
+        .gridDimZ = 1,
+        .blockDimX = GPU_KERNEL_THREADS,
+        .blockDimY = 1,
+        .blockDimZ = 1,
+        .kernelParams = arguments,
+    };
     return ST_OK;
+}
+
+enum st_status gpu_device_launch(struct gpu_device *device, CUstream stream,
+                                 const struct gpu_launch *launch, struct st_error *err)
+{
+    void *arguments[] = {launch->params};
+    CUDA_KERNEL_NODE_PARAMS params;
+    enum st_status status = gpu_device_describe(device, launch, arguments, &params, err);
+    if (status != ST_OK) {
+        return status;
+    }
+    CUresult result = device->gpu->driver->cuLaunchKernel(
+        params.func, params.gridDimX, 1, 1, params.blockDimX, 1, 1, 0, stream, arguments, NULL);
+    return result == CUDA_SUCCESS ? ST_OK
+                                  : gpu_result_fail(device, GPU_CALL_cuLaunchKernel, result, err);
 }
 
 enum st_status gpu_device_zero(struct gpu_device *device, uint64_t address, uint64_t bytes,
@@ -362,7 +473,7 @@ enum st_status gpu_device_zero(struct gpu_device *device, uint64_t address, uint
     return ST_OK;
 }
 
-enum st_status gpu_device_settle(struct gpu_device *device, struct st_error *err)
+static enum st_status device_settle_once(struct gpu_device *device, struct st_error *err)
 {
     enum st_status status = gpu_device_enter(device, err);
     if (status != ST_OK) {
@@ -373,6 +484,17 @@ enum st_status gpu_device_settle(struct gpu_device *device, struct st_error *err
         return gpu_result_fail(device, GPU_CALL_cuStreamSynchronize, result, err);
     }
     return ST_OK;
+}
+
+enum st_status gpu_device_settle(struct gpu_device *device, struct st_error *err)
+{
+    enum st_status status = device_settle_once(device, err);
+    if (status != ST_OK) {
+        /* A second try, since memory that is still written to is taken back next. */
+        struct st_error unused;
+        (void)!device_settle_once(device, &unused);
+    }
+    return status;
 }
 
 /* ---------------------------------------------------------------- accounting */
@@ -425,13 +547,13 @@ void gpu_device_unquarantine(struct gpu_device *device, uint64_t bytes)
 
 /* ---------------------------------------------------------------- state */
 
-/** What is lost stays so. state_lock is held. */
+/** What is lost or unavailable stays so. state_lock is held. */
 static void device_set_state(struct gpu_device *device, enum gpu_device_state state,
                              const char *reason)
 {
     struct gpu *gpu = device->gpu;
     uint64_t bit = 1ull << device->info.ordinal;
-    if (atomic_load(&device->state) == GPU_DEVICE_LOST) {
+    if (atomic_load(&gpu->lost) & bit) {
         return;
     }
     atomic_store(&device->reason, reason);
@@ -484,9 +606,15 @@ enum st_status gpu_devices_usable(const struct gpu *gpu, uint64_t devices, struc
     if (!lost && !degraded) {
         return ST_OK;
     }
+    static const enum st_reason reasons[] = {
+        [GPU_DEVICE_OK] = ST_REASON_DEVICE_DEGRADED, /* just over */
+        [GPU_DEVICE_DEGRADED] = ST_REASON_DEVICE_DEGRADED,
+        [GPU_DEVICE_LOST] = ST_REASON_DEVICE_LOST,
+        [GPU_DEVICE_UNAVAILABLE] = ST_REASON_DEVICE_UNAVAILABLE,
+    };
     uint32_t ordinal = (uint32_t)__builtin_ctzll(lost ? lost : degraded);
-    st_fail(err, lost ? ST_REASON_DEVICE_LOST : ST_REASON_DEVICE_DEGRADED, NULL, "device %u: %s",
-            ordinal, gpu_device_state_reason(gpu, ordinal));
+    st_fail(err, reasons[gpu_device_state(gpu, ordinal)], NULL, "device %u: %s", ordinal,
+            gpu_device_state_reason(gpu, ordinal));
     st_error_add_detail(err, "device", "%u", ordinal);
     return ST_UNAVAILABLE;
 }

@@ -16,9 +16,10 @@
  *   gpu_team.memory_lock  one creation or destruction of memory a team at a time; held across
  * driver calls gpu.multicast_lock    the list of multicast objects and what is bound to them
  *   gpu.jobs_lock         work in flight
+ *   gpu.graphs_lock       the graphs that are kept
  *   gpu.staging_lock      the pool of pinned buffers
  *   gpu.state_lock        states of devices
- * The last four are never held across a driver call or a caller's callback. What else is shared is
+ * The last five are never held across a driver call or a caller's callback. What else is shared is
  * atomic.
  */
 
@@ -42,11 +43,14 @@ struct gpu_backend {
     enum st_status (*open)(const struct gpu_options *options, const struct gpu_driver **ret_driver,
                            struct st_error *err);
     void (*close)(void);
+    /** Fill err for a cuInit() that failed. */
+    enum st_status (*fail_init)(CUresult result, struct st_error *err);
     const void *kernel_image; /**< For cuModuleLoadData. */
     bool memory_is_zeroed;    /**< Fresh cuMemCreate memory reads as zeros: no memset is needed. */
     bool kernels_may_wait;    /**< A kernel may wait for another device's kernel. */
     bool calls_may_block;     /**< See struct gpu_capabilities. */
     uint64_t small_traffic_bytes; /**< See struct gpu_plan_input. */
+    uint32_t graph_after; /**< Direct runs of a collective before it is replayed; 0: it never is. */
 };
 
 /** Granularities of one kind of allocation on one device. */
@@ -71,8 +75,9 @@ struct gpu_device {
     _Atomic uint64_t
         pending_bytes;          /**< Of owned_bytes: a creation or destruction works on them now. */
     _Atomic int state;          /**< enum gpu_device_state. Written under gpu.state_lock. */
-    const char *_Atomic reason; /**< Static text. */
-    uint32_t hanging;           /**< Marked degraded, not cleared yet. gpu.state_lock. */
+    const char *_Atomic reason; /**< Static text, or why_unavailable. */
+    char why_unavailable[ST_ERROR_MESSAGE_MAX];
+    uint32_t hanging; /**< Marked degraded, not cleared yet. gpu.state_lock. */
 };
 
 /** Pinned buffers, those that are kept for copies included. */
@@ -93,9 +98,10 @@ struct gpu {
     struct gpu_device devices[ST_DEVICES_MAX];
     enum gpu_multicast_reason multicast_reason; /**< NONE: usable in principle. */
     uint64_t cache_bytes;
-    _Atomic uint64_t lost, degraded; /**< Bit i: device i is. */
-    _Atomic uint64_t next_serial;    /**< Of memories. */
-    _Atomic uint32_t allocations;    /**< Those that exist, or whose descriptor may. */
+    _Atomic uint64_t lost;        /**< Bit i: device i is, or is unavailable. */
+    _Atomic uint64_t degraded;    /**< Bit i: device i is. */
+    _Atomic uint64_t next_serial; /**< Of memories. */
+    _Atomic uint32_t allocations; /**< Those that exist, or whose descriptor may. */
 
     pthread_mutex_t multicast_lock;
     struct gpu_multicast_chunk *chunks; /**< A list, ascending by id. */
@@ -111,6 +117,12 @@ struct gpu {
     struct st_workers *watch_worker; /**< The thread that asks; NULL: nobody watches. */
     bool watch_armed, watch_stopped;
 
+    uint32_t graph_after; /**< As of struct gpu_backend, or by options.graphs. */
+    pthread_mutex_t graphs_lock;
+    struct gpu_graph *graphs[ST_GRAPHS_MAX]; /**< [graphs_count] See gpu/graph.h. */
+    uint32_t graphs_count;
+    uint64_t graphs_clock;
+
     pthread_mutex_t state_lock;
 
     pthread_mutex_t staging_lock;
@@ -123,9 +135,10 @@ struct gpu {
 /* ---------------------------------------------------------------- device.c */
 
 /**
- * Open the devices of gpu->driver. On failure what was opened stays in the struct for
- * gpu_devices_close().
- * @retval ST_FAILED_PRECONDITION NO_DRIVER: there is no device, or one that cannot do what we need.
+ * Open the devices of gpu->driver. One that does not open is closed again and unavailable, which is
+ * logged. On failure what was opened stays in the struct for gpu_devices_close().
+ * @retval ST_FAILED_PRECONDITION NO_DRIVER: there is no device, or none that can do what we need.
+ * @retval ST_UNAVAILABLE DEVICE_UNAVAILABLE: no device opens.
  */
 ST_MUST_CHECK enum st_status gpu_devices_open(struct gpu *gpu, struct st_error *err);
 /** Close what was opened; the struct then knows no device any more. */
@@ -141,13 +154,15 @@ unsigned long long gpu_device_multicast_handle_types(const struct gpu_device *de
 ST_MUST_CHECK enum st_status gpu_device_enter(struct gpu_device *device, struct st_error *err);
 /** As gpu_device_enter() for teardown, which goes on whatever comes back. */
 void gpu_device_enter_teardown(struct gpu_device *device);
+/** A device that works, whose context will do where any will; NULL: none does. Thread: any. */
+struct gpu_device *gpu_device_any(struct gpu *gpu);
 /** Ask the driver how much is free, and keep it. Thread: any. */
 void gpu_device_refresh_free(struct gpu_device *device);
 /** The device reports an error that stays: it is lost from now on. Thread: any. */
 void gpu_device_mark_lost(struct gpu_device *device, CUresult result);
 /**
  * Whether all devices of a mask may be used.
- * @retval ST_UNAVAILABLE DEVICE_LOST or DEVICE_DEGRADED, with the device named.
+ * @retval ST_UNAVAILABLE DEVICE_LOST, DEVICE_UNAVAILABLE or DEVICE_DEGRADED, with the device named.
  */
 ST_MUST_CHECK enum st_status gpu_devices_usable(const struct gpu *gpu, uint64_t devices,
                                                 struct st_error *err);
@@ -167,11 +182,25 @@ void gpu_device_end_bytes(struct gpu_device *device, uint64_t bytes);
 void gpu_device_quarantine(struct gpu_device *device, uint64_t bytes);
 void gpu_device_unquarantine(struct gpu_device *device, uint64_t bytes);
 
-/** Launch a kernel whose only parameter is the struct at @p params. The device's context is
- * current. */
+/** A launch of a kernel. */
+struct gpu_launch {
+    enum gpu_kernel kernel;
+    void *params;           /**< Its only parameter: the struct of gpu/kernels/params.h. */
+    uint64_t traffic_bytes; /**< Read and written, roughly: sizes the grid. */
+};
+/**
+ * What a launch comes to on a device.
+ * @param arguments [1] launch->params, which @p ret_params points to.
+ * @retval ST_FAILED_PRECONDITION NO_KERNELS.
+ */
+ST_MUST_CHECK enum st_status gpu_device_describe(const struct gpu_device *device,
+                                                 const struct gpu_launch *launch, void **arguments,
+                                                 CUDA_KERNEL_NODE_PARAMS *ret_params,
+                                                 struct st_error *err);
+/** Launch a kernel. The device's context is current. */
 ST_MUST_CHECK enum st_status gpu_device_launch(struct gpu_device *device, CUstream stream,
-                                               enum gpu_kernel kernel, void *params,
-                                               uint64_t traffic_bytes, struct st_error *err);
+                                               const struct gpu_launch *launch,
+                                               struct st_error *err);
 /** Write zeros on the service stream and do not wait. The device's context is current. */
 ST_MUST_CHECK enum st_status gpu_device_zero(struct gpu_device *device, uint64_t address,
                                              uint64_t bytes, struct st_error *err);

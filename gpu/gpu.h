@@ -20,6 +20,8 @@
 
 enum gpu_driver_choice { GPU_DRIVER_AUTO, GPU_DRIVER_CUDA, GPU_DRIVER_SOFTWARE };
 enum gpu_nvls_mode { GPU_NVLS_AUTO, GPU_NVLS_ON, GPU_NVLS_OFF };
+/** Whether collectives that come again are replayed as graphs: AUTO where that is faster. */
+enum gpu_graphs_mode { GPU_GRAPHS_AUTO, GPU_GRAPHS_ON, GPU_GRAPHS_OFF };
 
 /** Options of gpu_open. Plain values. */
 struct gpu_options {
@@ -31,6 +33,7 @@ struct gpu_options {
     uint32_t nvls_slots;            /**< Multicast objects that we may hold; 0: default 16. */
     uint32_t allocations_max;       /**< Allocations that we may hold, since each can take a
                                          descriptor of the process; 0: no limit of ours. */
+    enum gpu_graphs_mode graphs;
     struct st_timers *timers; /**< For watching work that never completes; outlives the gpu. Only
                                  the time comes from it: the driver is asked on a thread of ours. */
 };
@@ -38,17 +41,27 @@ struct gpu_options {
 struct gpu;
 
 /**
- * Open a driver and its devices.
+ * Open a driver and its devices. A device that does not open is unavailable and the others are
+ * used.
  * Thread: start-up. Blocks: for the driver's initialisation.
- * @retval ST_FAILED_PRECONDITION NO_DRIVER: the chosen driver is not there (AUTO falls back to
- * software).
+ * @retval ST_FAILED_PRECONDITION NO_DRIVER: the chosen driver is not there or has no device that
+ * could do (AUTO then falls back to software and logs that).
+ * @retval ST_UNAVAILABLE DEVICE_UNAVAILABLE: there are devices, but none opens now; err says what
+ * the first one answered (AUTO does not fall back). @retval ST_INTERNAL DRIVER_ERROR: the driver
+ * is there but does not start.
  */
 ST_MUST_CHECK enum st_status gpu_open(const struct gpu_options *options, struct gpu **ret_gpu,
                                       struct st_error *err);
 /** Close. All teams must be gone. */
 void gpu_close(struct gpu *gpu);
 
-enum gpu_device_state { GPU_DEVICE_OK, GPU_DEVICE_DEGRADED, GPU_DEVICE_LOST };
+enum gpu_device_state {
+    GPU_DEVICE_OK,
+    GPU_DEVICE_DEGRADED,   /**< A driver call hangs. */
+    GPU_DEVICE_LOST,       /**< It reported an error that stays. */
+    GPU_DEVICE_UNAVAILABLE /**< It could not be opened; only its ordinal and what was learnt before
+                              that of its info is set. */
+};
 
 /** Multicast reasons: why it is not used. NONE: it is. One row serves replies and documentation. */
 #define GPU_MULTICAST_REASONS(X)                                                                   \
@@ -110,7 +123,7 @@ uint32_t gpu_device_count(const struct gpu *gpu);
 const struct gpu_device_info *gpu_device_info(const struct gpu *gpu, uint32_t ordinal);
 void gpu_device_memory(const struct gpu *gpu, uint32_t ordinal, struct gpu_device_memory *ret);
 enum gpu_device_state gpu_device_state(const struct gpu *gpu, uint32_t ordinal);
-/** "", or why the device is degraded or lost. */
+/** "", or why the device is degraded, lost or unavailable. */
 const char *gpu_device_state_reason(const struct gpu *gpu, uint32_t ordinal);
 /**
  * Mark a device degraded: called by the watchdog when a driver call overran. Once for each call
@@ -278,8 +291,9 @@ void gpu_fill_run(struct gpu_team *team, const struct gpu_fill_spec *spec,
                   struct gpu_completion completion);
 
 /** Copy bytes between shards, also of different teams of the node. Ranges were checked by the
- * caller. Where no device reaches both, a pinned buffer is needed: ST_STAGING_COPIES_MAX are kept
- * for this beside those of transfers. */
+ * caller. One copy between the devices where one of them has access to both sides, see
+ * gpu_copy_prepare(). Else a pinned buffer is needed: ST_STAGING_COPIES_MAX are kept for this
+ * beside those of transfers. */
 struct gpu_copy_spec {
     struct gpu_memory *source, *destination;
     uint32_t source_rank, destination_rank;
@@ -287,6 +301,15 @@ struct gpu_copy_spec {
 };
 void gpu_copy_run(struct gpu_team *team, const struct gpu_copy_spec *spec,
                   struct gpu_completion completion);
+/** Whether a copy would go through the host, though a device of one side can reach the other:
+ * memory is mapped for its own team's devices. Thread: any. Blocks: never. */
+bool gpu_copy_wants_access(const struct gpu_copy_spec *spec);
+/**
+ * Give that device access to the other side's memory, for as long as it lives. Where the driver
+ * refuses, the copy goes through the host after all.
+ * Thread: a worker. Blocks: for a driver call.
+ */
+void gpu_copy_prepare(const struct gpu_copy_spec *spec);
 
 /* ---------------------------------------------------------------- bytes to and from the host */
 

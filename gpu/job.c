@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/workers.h"
+#include "gpu/graph.h"
 
 #define JOB_WATCH_NS (200 * ST_NS_PER_MS)
 
@@ -148,31 +149,75 @@ static void watch_end_lost(struct gpu_job *job)
     job_tell(job);
 }
 
+/** Record an event behind all that a lane has got so far. Its context is current. @return NULL: it
+ * could not be; the next round tries again. */
+static CUevent watch_mark(const struct gpu_lane *lane)
+{
+    const struct gpu_driver *driver = lane->device->gpu->driver;
+    CUevent event = NULL;
+    if (driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        return NULL;
+    }
+    if (driver->cuEventRecord(event, lane->stream) != CUDA_SUCCESS) {
+        driver->cuEventDestroy(event);
+        return NULL;
+    }
+    return event;
+}
+
+/** Whether what a job has queued on a lane has ended, well or not. */
+static bool watch_lane_ended(const struct gpu_job *job, uint32_t at)
+{
+    struct gpu_device *device = job->lanes[at]->device;
+    struct st_error unused;
+    if (atomic_load(&device->state) == GPU_DEVICE_LOST) {
+        return true;
+    }
+    if (gpu_device_enter(device, &unused) != ST_OK) {
+        return false;
+    }
+    if (!job->marks[at]) {
+        job->marks[at] = watch_mark(job->lanes[at]);
+    }
+    if (!job->marks[at]) {
+        return false;
+    }
+    CUresult result = job->gpu->driver->cuEventQuery(job->marks[at]);
+    return result == CUDA_SUCCESS || gpu_result_is_sticky(result);
+}
+
 /** Whether all that is queued for a job has ended, well or not. */
-static bool watch_is_idle(struct gpu_job *job)
+static bool watch_has_ended(struct gpu_job *job)
+{
+    if (!job->marks) {
+        job->marks = calloc(job->lane_count, sizeof(CUevent));
+    }
+    bool ended = job->marks != NULL;
+    for (uint32_t i = 0; i < job->lane_count && job->marks; i++) {
+        ended &= watch_lane_ended(job, i); /* all of them, so that each gets its mark now */
+    }
+    return ended;
+}
+
+/** Before the end of the job is told: it owns nothing then. */
+static void watch_free_marks(struct gpu_job *job)
 {
     for (uint32_t i = 0; i < job->lane_count; i++) {
-        struct gpu_device *device = job->lanes[i]->device;
-        struct st_error unused;
-        if (atomic_load(&device->state) == GPU_DEVICE_LOST) {
-            continue;
-        }
-        if (gpu_device_enter(device, &unused) != ST_OK) {
-            return false;
-        }
-        CUresult result = job->gpu->driver->cuStreamQuery(job->lanes[i]->stream);
-        if (result != CUDA_SUCCESS && !gpu_result_is_sticky(result)) {
-            return false;
+        if (job->marks[i]) {
+            gpu_device_enter_teardown(job->lanes[i]->device);
+            job->gpu->driver->cuEventDestroy(job->marks[i]);
         }
     }
-    return true;
+    free(job->marks);
+    job->marks = NULL;
 }
 
 /** All that is queued has ended: the host functions have come or are coming, but for lost devices.
  */
-static void watch_end_idle(struct gpu_job *job)
+static void watch_end_ended(struct gpu_job *job)
 {
     struct gpu *gpu = job->gpu;
+    watch_free_marks(job);
     pthread_mutex_lock(&gpu->jobs_lock);
     bool lost = (job->devices & atomic_load(&gpu->lost)) && atomic_load(&job->pending) > 1;
     list_remove(job);
@@ -193,12 +238,12 @@ static void watch_end_polled(struct gpu *gpu)
     struct gpu_job *job = gpu->jobs_polled.first;
     pthread_mutex_unlock(&gpu->jobs_lock);
     while (job) {
-        bool idle = watch_is_idle(job);
+        bool ended = watch_has_ended(job);
         pthread_mutex_lock(&gpu->jobs_lock);
         struct gpu_job *next = job->next;
         pthread_mutex_unlock(&gpu->jobs_lock);
-        if (idle) {
-            watch_end_idle(job);
+        if (ended) {
+            watch_end_ended(job);
         }
         job = next;
     }
@@ -346,6 +391,9 @@ enum st_status gpu_job_follow(struct gpu_job *job, struct gpu_lane *lane, struct
     if (lane == other) {
         return ST_OK;
     }
+    if (job->graph) {
+        return gpu_graph_refuse(err); /* a chain waits for no other */
+    }
     enum st_status status = job_record(job, other, err);
     return status == ST_OK ? job_wait(job, lane, other, err) : status;
 }
@@ -355,6 +403,9 @@ enum st_status gpu_job_barrier(struct gpu_job *job, struct st_error *err)
     enum st_status status = ST_OK;
     if (job->lane_count < 2) {
         return ST_OK;
+    }
+    if (job->graph) {
+        return gpu_graph_refuse(err);
     }
     for (uint32_t i = 0; i < job->lane_count && status == ST_OK; i++) {
         status = job_record(job, job->lanes[i], err);

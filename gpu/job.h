@@ -9,8 +9,9 @@
  * function, and the last of them ends the job. A host function does not come when its context is in
  * error (and another lane that waits for an event of that context may go on as if nothing had
  * happened), so while jobs are in flight a thread asks every 200 ms whether the devices are still
- * alive. A job that uses a lost device is ended when its lanes on the others have ended, since its
- * memory there is given back next.
+ * alive. A job that uses a lost device is ended when its work on the others has ended, since its
+ * memory there is given back next. That is known by an event of its own behind the work of each
+ * lane: the lane itself may never be idle, as others go on with it.
  */
 struct gpu_job {
     struct gpu *gpu;
@@ -22,6 +23,7 @@ struct gpu_job {
     uint32_t lane_count;
     uint64_t devices;              /**< Bit i: device i matters to it. */
     bool touched;                  /**< Something that writes was queued. */
+    struct gpu_graph *graph;       /**< What would be queued becomes nodes of it; else NULL. */
     void *staging;                 /**< A buffer that it holds, or NULL. */
     struct gpu_lane *staging_lane; /**< Which used the buffer last. */
     _Atomic uint32_t pending;      /**< Host functions that are due, and the submitter. */
@@ -29,6 +31,8 @@ struct gpu_job {
     bool launching; /**< The submitter is not done: the watch must not end it. */
     struct gpu_job *previous, *next;
     struct gpu_job_list *list; /**< NULL: in none. */
+    CUevent *marks; /**< [lane_count] of a job that is asked for, NULL where none is recorded yet;
+                       NULL: none. The watch's own. */
 };
 
 /**

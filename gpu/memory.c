@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "gpu/graph.h"
 #include "gpu/team.h"
 
 /* ---------------------------------------------------------------- what it would take */
@@ -166,6 +167,7 @@ void gpu_memory_destroy(struct gpu_memory *memory)
     if (!memory) {
         return;
     }
+    gpu_graphs_forget_memory(memory->team->gpu, memory->info.serial);
     if (memory->shards) {
         gpu_multicast_user_remove(memory->shards->multicast, &memory->user);
         pthread_mutex_lock(&memory->team->memory_lock);
@@ -201,4 +203,16 @@ bool gpu_memory_reached(const struct gpu_memory *memory, uint32_t rank,
                         const struct gpu_device *device)
 {
     return memory->shards && (memory->shards->allocations[rank].access >> device->info.ordinal & 1);
+}
+
+bool gpu_memory_reachable(const struct gpu_memory *memory, uint32_t rank,
+                          const struct gpu_device *device)
+{
+    return memory->shards &&
+           (device->peers >> memory->shards->allocations[rank].device->info.ordinal & 1);
+}
+
+bool gpu_memory_grant(struct gpu_memory *memory, uint32_t rank, const struct gpu_device *device)
+{
+    return gpu_allocation_grant(&memory->shards->allocations[rank], device);
 }

@@ -21,5 +21,11 @@ uint64_t gpu_memory_multicast_address(const struct gpu_memory *memory);
 /** Whether kernels and copies of a device reach a rank's shard. */
 bool gpu_memory_reached(const struct gpu_memory *memory, uint32_t rank,
                         const struct gpu_device *device);
+/** Whether the device could be let reach it: gpu_memory_grant() may do so. */
+bool gpu_memory_reachable(const struct gpu_memory *memory, uint32_t rank,
+                          const struct gpu_device *device);
+/** Let a device of another team reach a rank's shard, and what shares its memory. Thread: a worker.
+ * Blocks: for a driver call. @return false: the driver refuses. */
+bool gpu_memory_grant(struct gpu_memory *memory, uint32_t rank, const struct gpu_device *device);
 
 #endif

@@ -32,6 +32,9 @@ static const struct {
     {CUDA_ERROR_INVALID_ADDRESS_SPACE, ST_REASON_DEVICE_LOST},
     {CUDA_ERROR_INVALID_PC, ST_REASON_DEVICE_LOST},
     {CUDA_ERROR_LAUNCH_FAILED, ST_REASON_DEVICE_LOST},
+    {CUDA_ERROR_TENSOR_MEMORY_LEAK, ST_REASON_DEVICE_LOST},
+    {CUDA_ERROR_MPS_CLIENT_TERMINATED, ST_REASON_DEVICE_LOST},
+    {CUDA_ERROR_EXTERNAL_DEVICE, ST_REASON_DEVICE_LOST},
 };
 
 static enum st_reason result_reason(CUresult result)
@@ -87,6 +90,21 @@ static enum st_reason result_shortage(CUresult result, enum st_reason reason)
     return result_no_mappings() ? ST_REASON_MAP_LIMIT : reason;
 }
 
+/**
+ * 999 says nothing: it may be about the call, or about a device that fell off the bus. A stream of
+ * a context that works can always be asked.
+ */
+static bool result_is_of_device(const struct gpu_device *device, CUresult result)
+{
+    if (result != CUDA_ERROR_UNKNOWN || !device->service) {
+        return false;
+    }
+    const struct gpu_driver *driver = device->gpu->driver;
+    CUresult again = driver->cuCtxSetCurrent(device->context);
+    again = again == CUDA_SUCCESS ? driver->cuStreamQuery(device->service) : again;
+    return again != CUDA_SUCCESS && again != CUDA_ERROR_NOT_READY;
+}
+
 enum st_status gpu_result_fail(struct gpu_device *device, enum gpu_driver_call call,
                                CUresult result, struct st_error *err)
 {
@@ -95,6 +113,7 @@ enum st_status gpu_result_fail(struct gpu_device *device, enum gpu_driver_call c
         return st_fail(err, reason, NULL, "%s answered %s", gpu_driver_call_name(call),
                        gpu_driver_result_name(result));
     }
+    reason = result_is_of_device(device, result) ? ST_REASON_DEVICE_LOST : reason;
     if (reason == ST_REASON_DEVICE_LOST) {
         gpu_device_mark_lost(device, result);
     }

@@ -18,20 +18,10 @@ static void *staging_take(struct gpu *gpu, uint32_t limit, bool *ret_make)
     return buffer;
 }
 
-/** A device that is still alive, whose context will do: the buffers are for all of them. */
-static struct gpu_device *staging_device(struct gpu *gpu)
-{
-    for (uint32_t i = 0; i < gpu->device_count; i++) {
-        if (atomic_load(&gpu->devices[i].state) == GPU_DEVICE_OK) {
-            return &gpu->devices[i];
-        }
-    }
-    return NULL;
-}
-
+/** Any context will do: the buffers are for all of them. */
 static void *staging_make(struct gpu *gpu)
 {
-    struct gpu_device *device = staging_device(gpu);
+    struct gpu_device *device = gpu_device_any(gpu);
     struct st_error unused;
     void *buffer = NULL;
     if (device && gpu_device_enter(device, &unused) == ST_OK &&
@@ -81,8 +71,9 @@ void gpu_staging_release(struct gpu *gpu, void *buffer)
 
 void gpu_staging_close(struct gpu *gpu)
 {
-    if (gpu->staging_made_count > 0) {
-        gpu_device_enter_teardown(&gpu->devices[0]);
+    struct gpu_device *device = gpu_device_any(gpu);
+    if (device && gpu->staging_made_count > 0) {
+        gpu_device_enter_teardown(device);
     }
     for (uint32_t i = 0; i < gpu->staging_made_count; i++) {
         gpu->driver->cuMemFreeHost(gpu->staging_made[i]);

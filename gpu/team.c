@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "gpu/graph.h"
+
 /* ---------------------------------------------------------------- creation */
 
 static enum st_status team_check(const struct gpu *gpu, const uint32_t *devices,
@@ -144,6 +146,7 @@ void gpu_team_destroy(struct gpu_team *team)
         return;
     }
     team_wait_jobs(team);
+    gpu_graphs_forget_team(team->gpu, team);
     assert(!team->chunks);
     const struct gpu_driver *driver = team->gpu->driver;
     for (uint32_t i = 0; i < team->lane_count; i++) {

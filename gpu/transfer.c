@@ -38,8 +38,8 @@ static enum st_status transfer_permute(struct gpu_lane *lane, const struct gpu_t
         params.dims[i] = spec->shape.dims[i];
         params.strides[i] = spec->strides.dims[i];
     }
-    return gpu_device_launch(lane->device, lane->stream, GPU_KERNEL_PERMUTE, &params,
-                             2 * spec->bytes, err);
+    const struct gpu_launch launch = {GPU_KERNEL_PERMUTE, &params, 2 * spec->bytes};
+    return gpu_device_launch(lane->device, lane->stream, &launch, err);
 }
 
 static enum st_status transfer_queue(struct gpu_job *job, struct gpu_team *team,

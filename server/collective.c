@@ -391,6 +391,14 @@ static void collective_claim(struct collective_operation *collective)
     server_operation_claim(operation, &write->tensor->order, write->shards, true);
 }
 
+/** Bytes of the results on all ranks that get one. */
+static uint64_t collective_total_bytes(const struct gpu_plan_input *plan, uint64_t written)
+{
+    uint64_t small_bytes = plan->shape.slice_count * st_dtype_info(plan->dtype)->size_bytes;
+    bool sliced = plan->collective->rule == GPU_SHAPE_SCATTERED;
+    return (sliced ? small_bytes : plan->large_bytes) * (uint64_t)__builtin_popcountll(written);
+}
+
 static void collective_fill_in(struct collective_operation *collective,
                                const struct server_collective_request *request,
                                const struct collective_draft *draft)
@@ -419,6 +427,7 @@ static void collective_fill_in(struct collective_operation *collective,
     operation->deterministic = draft->plan.deterministic;
     server_copy_text(operation->reason, sizeof(operation->reason), draft->plan.reason);
     operation->bytes = plan->large_bytes;
+    operation->bytes_total = collective_total_bytes(plan, collective->write.shards);
     operation->bus_factor = plan->collective->bus_factor(plan->shape.world_size);
 }
 

@@ -1,12 +1,21 @@
 #include "server/verb.h"
 
+#include <stddef.h>
 #include <string.h>
 
+#include "server/operation.h"
+
+/**
+ * Copies of a range of one shard. Between groups, the device of one side may first have to be given
+ * access to the memory of the other: a call of the driver for the memory of that group, once for
+ * each pair.
+ */
 struct copy_operation {
     struct server_operation base;
     struct tensor *source;
     struct server_write write;
     struct gpu_copy_spec spec;
+    struct server_work work; /**< Giving access, then the launch. */
 };
 
 static struct copy_operation *copy_of(struct server_operation *operation)
@@ -31,16 +40,73 @@ static bool copy_is_nothing(const struct copy_operation *copy)
             spec->source_offset == spec->destination_offset);
 }
 
+static void copy_launch(struct copy_operation *copy)
+{
+    copy->write.launched = true;
+    gpu_copy_run(copy->write.tensor->group->team, &copy->spec,
+                 server_operation_completion(&copy->base));
+}
+
+static struct copy_operation *copy_of_work(struct server_work *work)
+{
+    return (struct copy_operation *)(void *)((char *)work - offsetof(struct copy_operation, work));
+}
+
+static void copy_overran(struct server_work *work)
+{
+    server_operation_overran_by(&copy_of_work(work)->base, work);
+}
+
+static void copy_launch_run(struct server_work *work)
+{
+    copy_launch(copy_of_work(work));
+}
+
+static void copy_launched(struct server_work *work)
+{
+    server_operation_drop(&copy_of_work(work)->base);
+}
+
+/** Memory worker. */
+static void copy_access_run(struct server_work *work)
+{
+    gpu_copy_prepare(&copy_of_work(work)->spec);
+}
+
+/** The launch is a job of its own: the groups are held only until the copy is complete, and this
+ * one is of a group's memory. */
+static void copy_access_given(struct server_work *work)
+{
+    struct copy_operation *copy = copy_of_work(work);
+    copy->base.working_on = NULL;
+    *work = (struct server_work){
+        .run = copy_launch_run, .done = copy_launched, .overran = copy_overran};
+    server_work_submit(copy->base.server, SERVER_POOL_LAUNCH, work);
+}
+
+static void copy_run_with_access(struct copy_operation *copy)
+{
+    struct server *server = copy->base.server;
+    struct group *group = copy->write.tensor->group;
+    server_operation_retain(&copy->base);
+    copy->base.working_on = group;
+    copy->work = (struct server_work){
+        .run = copy_access_run, .done = copy_access_given, .overran = copy_overran};
+    server_lock(server);
+    group_memory_submit(group, &copy->work);
+    server_unlock(server);
+}
+
 static void copy_run(struct server_operation *operation)
 {
     struct copy_operation *copy = copy_of(operation);
     if (copy_is_nothing(copy)) {
         server_operation_complete(operation, ST_OK, NULL);
-        return;
+    } else if (gpu_copy_wants_access(&copy->spec)) {
+        copy_run_with_access(copy);
+    } else {
+        copy_launch(copy);
     }
-    copy->write.launched = true;
-    gpu_copy_run(copy->write.tensor->group->team, &copy->spec,
-                 server_operation_completion(operation));
 }
 
 static void copy_end(struct server_operation *operation, enum st_status status)
@@ -192,6 +258,7 @@ static void copy_fill_in(struct copy_operation *copy, const struct server_copy_r
         .bytes = draft->bytes,
     };
     copy->base.bytes = draft->bytes;
+    copy->base.bytes_total = draft->bytes;
     copy->base.small = draft->bytes <= ST_INLINE_BYTES;
     copy_claim(copy);
 }

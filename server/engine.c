@@ -10,9 +10,26 @@ void server_copy_text(char *field, size_t size, const char *text)
     field[length] = '\0';
 }
 
+/** Take the lock as the next one: those that come later wait at the gate. */
+static void lock_in_turn(struct server *server)
+{
+    pthread_mutex_lock(&server->gate);
+    pthread_mutex_lock(&server->lock);
+    pthread_mutex_unlock(&server->gate);
+}
+
 void server_lock(struct server *server)
 {
-    pthread_mutex_lock(&server->lock);
+    if (pthread_mutex_trylock(&server->lock) != 0) {
+        lock_in_turn(server);
+    }
+}
+
+void server_breathe(struct server *server)
+{
+    /* A mutex alone would mostly come back to this thread: who waits has to wake up first. */
+    pthread_mutex_unlock(&server->lock);
+    lock_in_turn(server);
 }
 
 void server_unlock(struct server *server)

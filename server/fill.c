@@ -158,6 +158,7 @@ static void fill_fill_in(struct fill_operation *fill, const struct server_fill_r
         .value = value,
     };
     operation->bytes = tensor->shard_bytes;
+    operation->bytes_total = tensor->shard_bytes * (all ? tensor->group->world_size : 1);
     operation->small =
         tensor->shard_bytes <= ST_INLINE_BYTES / (all ? tensor->group->world_size : 1);
     server_operation_claim(operation, &tensor->group->order, GROUP_OPERATIONS, false);

@@ -79,12 +79,8 @@ void group_touch(struct group *group)
 static void group_set_state(struct group *group, enum server_state state)
 {
     group->state = state;
-    group->version++;
+    group->version++; /* which its tensors' versions follow */
     group_touch(group);
-    for (struct tensor *tensor = group->tensors; tensor; tensor = tensor->next) {
-        tensor->version++; /* a tensor of a group that goes is shown as going */
-        tensor_touch(tensor);
-    }
 }
 
 enum gpu_multicast_reason group_multicast_reason(const struct group *group)
@@ -157,11 +153,6 @@ static void group_operation_remove(struct group_operation *operation)
     struct group *group = operation->target;
     operation->target = NULL;
     st_index_remove(&group->server->groups, group->id);
-    while (group->tensors) {
-        struct tensor *tensor = group->tensors;
-        tensor_remove(tensor);
-        tensor_free(tensor);
-    }
     server_holder_leave(&operation->base.holder);
     group_free(group);
 }
@@ -404,6 +395,33 @@ enum st_status server_group_create(struct server *server, const struct server_ca
 
 /* ---------------------------------------------------------------- delete */
 
+/** The ids of its tensors are free, bit by bit; their memory is gone. No lock. */
+static void group_drop_tensors(struct group *group)
+{
+    struct server *server = group->server;
+    struct tensor *gone = NULL;
+    server_lock(server);
+    while (group->tensors) {
+        struct tensor *tensors[SERVER_HOLD_STEPS];
+        uint32_t count = 0;
+        for (struct tensor *t = group->tensors; t && count < SERVER_HOLD_STEPS; t = t->next) {
+            tensors[count++] = t;
+        }
+        tensors_remove(server, tensors, count);
+        while (count > 0) {
+            tensors[--count]->next = gone;
+            gone = tensors[count];
+        }
+        server_breathe(server);
+    }
+    server_unlock(server);
+    while (gone) {
+        struct tensor *next = gone->next;
+        tensor_free(gone);
+        gone = next;
+    }
+}
+
 static void group_delete_run(struct server_operation *operation)
 {
     struct group *group = group_operation_of(operation)->target;
@@ -416,6 +434,7 @@ static void group_delete_run(struct server_operation *operation)
     group->scratch = NULL;
     gpu_team_destroy(group->team);
     group->team = NULL;
+    group_drop_tensors(group);
     server_operation_complete(operation, ST_OK, NULL);
 }
 
@@ -486,6 +505,9 @@ enum st_status server_group_delete(struct server *server, const struct server_ca
         status = group_operation_accept(server, &spec, server_operation_overran, &operation, err);
         if (!operation) {
             group_set_state(group, SERVER_STATE_READY);
+        }
+        if (status == ST_OK && force) {
+            server_transfer_cancel_uploads(server, group, NULL);
         }
     }
     server_unlock(server);

@@ -19,6 +19,13 @@
  * lock" below means that one. Locks below it, never the other way: the timers', the workers',
  * gpu/'s own. Under it nobody calls a driver, a caller's callback, or a gpu_*_run(). What has to
  * happen without it is left with server_after() and done by server_unlock().
+ *
+ * Nobody holds it for long: at most SERVER_HOLD_CHANGES objects are made, or SERVER_HOLD_STEPS
+ * looked at or taken away, in one go; who has more to do calls server_breathe() in between, and
+ * frees what is gone without the lock. What was found before must be held in place meanwhile (a
+ * batch keeps its groups, see registry.h) and what others may have changed is looked at again. All
+ * of a batch at once is done only where others must see it at once: the new state of its tensors
+ * when it is accepted or ends (a store each), and the ids of one that is cancelled while queued.
  */
 
 /* ---------------------------------------------------------------- the lock */
@@ -31,7 +38,12 @@ struct server_after {
     void (*call)(struct server_after *after);
 };
 
+#define SERVER_HOLD_CHANGES 8u /**< Inserts into an index, which move what stands behind. */
+#define SERVER_HOLD_STEPS 64u
+
 void server_lock(struct server *server);
+/** Under the lock: whoever waits for it has it first. What was left with server_after() stays. */
+void server_breathe(struct server *server);
 /** Unlock, then do what was left with server_after(), in that order. */
 void server_unlock(struct server *server);
 /** Under the lock. Must not be pending already. */
@@ -165,7 +177,8 @@ struct tensor {
     uint64_t allocated_bytes; /**< Per shard. */
     enum gpu_multicast_reason multicast_reason;
     struct order_queue order;
-    uint64_t version;               /**< Of labels, access and state. */
+    uint64_t version;               /**< Of labels, access and state; see tensor_version(). */
+    uint64_t group_version;         /**< The group's version when the tensor was made. */
     uint32_t uploads;               /**< Shards with uploading set: verbs answer TENSOR_BUSY. */
     struct tensor *next, *previous; /**< In group->tensors. */
     struct server_tensor *snapshot; /**< Never NULL; labels and access live here. */
@@ -300,7 +313,12 @@ struct server_operation {
     bool has_plan, deterministic;
     uint64_t bytes;
     double bus_factor; /**< > 0: bandwidths are shown: bytes / run time, and times this. */
-    _Atomic uint64_t bytes_done, bytes_total; /**< May be moved on while it runs. */
+    /**
+     * Bytes that it writes or reads on all ranks together, known at acceptance; 0 where nothing
+     * moves (deletes, barriers). What is done only grows while it runs, by those who can tell; work
+     * of one launch is done at its end. Success makes them equal.
+     */
+    _Atomic uint64_t bytes_done, bytes_total;
 
     /* Set in end: */
     uint64_t generation, epoch;
@@ -357,6 +375,9 @@ bool server_operation_reserve_claims(struct server_operation *operation, uint32_
 /** Add a claim; there must be room. Claims on one queue one after the other. */
 void server_operation_claim(struct server_operation *operation, struct order_queue *queue,
                             uint64_t shards, bool write);
+/** TOO_MANY_OPERATIONS when the group has as many as it may. Under the lock. */
+ST_MUST_CHECK enum st_status server_operation_check_room(const struct group *group,
+                                                         struct st_error *err);
 /**
  * Take the place in the order; if it is granted at once, begin. Under the lock. On failure end was
  * called and the caller releases its handle after unlocking.
@@ -393,6 +414,10 @@ void server_operation_overran_by(struct server_operation *operation, struct serv
 
 /** Implemented in transfer.c. Under the lock: fail every open transfer with OPERATION_CANCELLED. */
 void server_transfer_cancel_all(struct server *server);
+/** The same, for the open uploads to a tensor, or (NULL) to all of the group: a delete by force
+ * does not wait for their clients. */
+void server_transfer_cancel_uploads(struct server *server, const struct group *group,
+                                    const struct tensor *tensor);
 struct server_transfers; /* staging.c's list of the open transfers */
 /** Implemented in staging.c: server_destroy() calls it when every transfer is closed. NULL:
  * nothing. */
@@ -412,6 +437,7 @@ struct server_pool_state {
 
 struct server {
     pthread_mutex_t lock;
+    pthread_mutex_t gate; /**< Whoever waits for the lock waits here, or has it and is next. */
     struct server_after *after_first, *after_last;
     uint32_t telling; /**< Threads that do what was left with server_after(). */
     struct order_holder *granted_first,

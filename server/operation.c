@@ -376,18 +376,27 @@ static enum st_status operation_refuse(struct server_operation *operation, enum 
     return status;
 }
 
+enum st_status server_operation_check_room(const struct group *group, struct st_error *err)
+{
+    if (group->operations < ST_OPERATIONS_QUEUED_MAX) {
+        return ST_OK;
+    }
+    enum st_status status = st_fail(err, ST_REASON_TOO_MANY_OPERATIONS, NULL,
+                                    "group %s has %d unfinished operations already", group->id,
+                                    ST_OPERATIONS_QUEUED_MAX);
+    if (err) {
+        err->retry_after_ms = RETRY_AFTER_QUEUE_MS;
+    }
+    return status;
+}
+
 enum st_status server_operation_accept(struct server_operation *operation, struct st_error *err)
 {
     struct server *server = operation->server;
     struct group *group = operation->group;
-    if (group->operations >= ST_OPERATIONS_QUEUED_MAX) {
-        enum st_status full = st_fail(err, ST_REASON_TOO_MANY_OPERATIONS, NULL,
-                                      "group %s has %d unfinished operations already", group->id,
-                                      ST_OPERATIONS_QUEUED_MAX);
-        if (err) {
-            err->retry_after_ms = RETRY_AFTER_QUEUE_MS;
-        }
-        return operation_refuse(operation, full);
+    enum st_status room = server_operation_check_room(group, err);
+    if (room != ST_OK) {
+        return operation_refuse(operation, room);
     }
     bool granted = server_holder_enter(&operation->holder);
     if (granted) {

@@ -134,19 +134,11 @@ static const char *planner_format_share(uint32_t devices, char buffer[static 16]
     return buffer;
 }
 
-/** Less is read and written than handing work to a second device costs. */
-static bool planner_is_small(const struct gpu_plan_input *input)
-{
-    uint64_t traffic = 0;
-    return !__builtin_mul_overflow(input->large_bytes, 2ull * input->shape.world_size, &traffic) &&
-           traffic < input->small_traffic_bytes;
-}
-
 /** The second half of the sentence. */
 static void planner_explain_row(const struct gpu_plan_input *input, const struct planner_row *row,
                                 char buffer[static SERVER_PLAN_REASON_BYTES])
 {
-    if (planner_is_small(input)) {
+    if (gpu_plan_is_small(input)) {
         snprintf(buffer, SERVER_PLAN_REASON_BYTES, "too little to share out, one device does it");
         return;
     }

@@ -71,6 +71,8 @@ ST_MUST_CHECK enum st_status tensor_check_ready(const struct tensor *tensor, con
                                                 struct st_error *err);
 /** State or contents are to be shown anew. */
 void tensor_touch(struct tensor *tensor);
+/** As shown: it moves with the group's too, since a tensor of a group that goes is going. */
+uint64_t tensor_version(const struct tensor *tensor);
 void tensor_set_state(struct tensor *tensor, enum server_state state);
 /** As shown: a tensor of a group that goes is going too. */
 enum server_state tensor_shown_state(const struct tensor *tensor);
@@ -78,31 +80,63 @@ enum server_state tensor_shown_state(const struct tensor *tensor);
 struct server_tensor *tensor_render(const struct tensor *tensor, const struct registry_meta *meta);
 /** Into the index and the group's list. False: memory is out. */
 bool tensor_insert(struct tensor *tensor);
-/** Out of both: the id is free. */
-void tensor_remove(struct tensor *tensor);
-/** Free the struct; no claim may be left on it, its memory must be gone. NULL: nothing. */
+/** Out of both: the ids are free. One pass over the index for SERVER_HOLD_STEPS tensors. */
+void tensors_remove(struct server *server, struct tensor *const *tensors, uint32_t count);
+/** Free the struct; no claim may be left on it, its memory must be gone. No lock needed once it is
+ * out of the index. NULL: nothing. */
 void tensor_free(struct tensor *tensor);
 
-/** One operation over several tensors: creates and deletes, single and batched. */
+/** A group that stays while a call picks tensors of it. */
+struct tensors_group {
+    struct group *group;
+    struct server_holder holder;
+    struct order_claim claim;
+};
+
+/**
+ * One operation over several tensors: creates and deletes, single and batched. A call picks its
+ * tensors one by one (a create makes them in state creating, a delete sets them to deleting), so
+ * that nobody else may use them, and breathes in between; then all of it is accepted, or given
+ * back. Two calls that pick the same tensor do not wait for each other: the later one is refused.
+ */
 struct tensors_operation {
     struct server_operation base;
     bool batch;
+    bool withdrawn; /**< The tensors are out of the lists. */
     uint32_t count;
     struct tensor **tensors; /**< [count], malloc'd. NULL once they are gone. */
+    uint32_t group_count;
+    struct tensors_group *groups; /**< [group_count] of the tensors, distinct, malloc'd. */
+    struct server_after gone;
 };
 /**
- * A tensors_operation of a class with room for @p count tensors, all to be filled in; none is yet.
+ * A tensors_operation of a class with room for @p capacity tensors, all to be filled in; none is
+ * yet.
  * @return NULL: memory is out.
  */
 struct tensors_operation *tensors_operation_create(struct server *server,
                                                    const struct server_operation_spec *spec,
                                                    uint32_t capacity);
-/** Claim the groups of all tensors and the tensors, to write them; then accept. */
+/**
+ * The next tensor: its group, which is ready, stays until tensors_operation_let_go(). Now and then
+ * the lock is let go of, before this returns.
+ */
+void tensors_operation_add(struct tensors_operation *operation, struct tensor *tensor);
+/**
+ * All are picked: look again at what may have changed meanwhile, claim the groups of all tensors
+ * and the tensors, to write them; then accept. On failure end was called.
+ */
 ST_MUST_CHECK enum st_status tensors_operation_accept(struct tensors_operation *operation,
+                                                      const struct server_caller *caller,
                                                       struct st_error *err);
+/** Accepted or not: the groups may go. */
+void tensors_operation_let_go(struct tensors_operation *operation);
 /** The result: their ids. */
 void tensors_operation_report(struct tensors_operation *operation);
-/** Take all tensors out, give the claims back, free them. */
+/** Take all tensors out of the lists bit by bit, before the end does. The lock is let go of in
+ * between. */
+void tensors_operation_withdraw(struct tensors_operation *operation);
+/** Take all tensors out, give the claims back; they are freed once the lock is off. */
 void tensors_operation_remove(struct tensors_operation *operation);
 void tensors_operation_destroy(struct server_operation *operation);
 /** "tensors[3]" before the field and the message of an error. */

@@ -22,6 +22,7 @@ static void server_init(struct server *server, const struct server_options *opti
 {
     pthread_condattr_t attributes;
     pthread_mutex_init(&server->lock, NULL);
+    pthread_mutex_init(&server->gate, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&server->idle, &attributes);
@@ -106,6 +107,7 @@ static void server_free(struct server *server)
     server_transfers_destroy(server->transfers);
     pthread_cond_destroy(&server->idle);
     pthread_cond_destroy(&server->waiter_told);
+    pthread_mutex_destroy(&server->gate);
     pthread_mutex_destroy(&server->lock);
     free(server);
 }

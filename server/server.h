@@ -146,10 +146,10 @@ struct server_tensor {
     enum gpu_multicast_reason multicast_reason;
     bool attachable;
     uint32_t attachments_count;
-    struct server_contents contents; /**< Highest generation; worst state of the shards. */
+    struct server_contents contents; /**< The tensor's generation; worst state of the shards. */
     uint32_t world_size;
     struct server_rank *ranks;              /**< [world_size] */
-    struct server_contents *shard_contents; /**< [world_size] */
+    struct server_contents *shard_contents; /**< [world_size] generation: of its last write. */
     struct server_labels labels;
     struct server_access access;
 };
@@ -202,9 +202,9 @@ struct server_operation_view {
     const char *algorithm; /**< Static, or NULL. */
     char reason[160];      /**< Why the planner chose it, or "". */
     bool deterministic;
-    bool has_plan;  /**< algorithm, reason and deterministic mean something. */
-    uint64_t bytes; /**< Of the larger side on one rank. */
-    uint64_t bytes_done, bytes_total;
+    bool has_plan;                    /**< algorithm, reason and deterministic mean something. */
+    uint64_t bytes;                   /**< Of the larger side on one rank. */
+    uint64_t bytes_done, bytes_total; /**< On all ranks together; equal after success. */
     uint64_t queued_ns, run_ns;
     double algorithm_bytes_per_second, bus_bytes_per_second; /**< 0: none. */
     uint64_t generation; /**< Of the output after success; 0: none. */
@@ -359,9 +359,12 @@ ST_MUST_CHECK enum st_status server_tensor_patch(struct server *server,
 /* ---------------------------------------------------------------- verbs */
 
 /**
- * A tensor has one generation: the highest of its shards', and each write that succeeds, of
- * whichever shards, gets the next. It is what a verb's and an upload's expected_generation is
- * compared with, when the write's turn has come; another one is ST_ABORTED GENERATION_MISMATCH.
+ * A tensor has one generation, which counts the writes that succeeded, of whichever shards: the
+ * contents.generation of its snapshot, what a write answers, and what the ETag of its bytes is made
+ * of. A shard shows the one that its last write got, so that the highest of them is the tensor's.
+ * A verb's and an upload's expected_generation is compared with the tensor's when the write's turn
+ * has come; another one is ST_ABORTED GENERATION_MISMATCH. So an ETag changes, and a write is
+ * refused, also when another shard was written.
  */
 #define SERVER_GENERATION_ANY UINT64_MAX
 
@@ -518,13 +521,15 @@ enum server_transfer_state server_transfer_state(struct server_transfer *transfe
 /** Hand bytes over. @return how many were taken; fewer than @p bytes: wait for notify. Only when
  * READY. */
 uint64_t server_upload_write(struct server_transfer *transfer, const void *data, uint64_t bytes);
+/** Whether it has failed. Unlike the state, any thread may ask this, also from notify. */
+bool server_transfer_has_failed(struct server_transfer *transfer);
 /** All bytes are in: DONE follows (notify). Fewer than announced: it fails and the shard is
  * undefined. */
 void server_upload_finish(struct server_transfer *transfer);
 /** Take bytes. @return how many; 0: look at the state. */
 uint64_t server_download_read(struct server_transfer *transfer, void *buffer, uint64_t bytes);
-/** Generation of the shard: after an upload's DONE the new one; of a download the one that is read.
- */
+/** Generation of the tensor: after an upload's DONE the one that it got; of a download that of when
+ * its place came, which an ETag of its bytes names. Of use as expected_generation. */
 uint64_t server_transfer_generation(const struct server_transfer *transfer);
 /** Close at any time; an unfinished upload of which bytes were on their way makes its shard's
  * contents undefined. After it notify does not run. NULL: nothing. */

@@ -76,17 +76,36 @@ void server_transfers_destroy(struct server_transfers *transfers)
     free(transfers);
 }
 
+static void transfer_cancel(struct server_transfer *transfer, const struct st_error *err)
+{
+    pthread_mutex_lock(&transfer->lock);
+    transfer_fail(transfer, err);
+    pthread_mutex_unlock(&transfer->lock);
+    transfer_settle(transfer);
+    transfer_tell(transfer);
+}
+
 void server_transfer_cancel_all(struct server *server)
 {
     struct st_error err = {0};
     st_fail(&err, ST_REASON_OPERATION_CANCELLED, NULL, "the node ends");
     struct server_transfer *transfer = server->transfers ? server->transfers->first : NULL;
     for (; transfer; transfer = transfer->next) {
-        pthread_mutex_lock(&transfer->lock);
-        transfer_fail(transfer, &err);
-        pthread_mutex_unlock(&transfer->lock);
-        transfer_settle(transfer);
-        transfer_tell(transfer);
+        transfer_cancel(transfer, &err);
+    }
+}
+
+void server_transfer_cancel_uploads(struct server *server, const struct group *group,
+                                    const struct tensor *tensor)
+{
+    struct st_error err = {0};
+    st_fail(&err, ST_REASON_OPERATION_CANCELLED, NULL, "the tensor is deleted by force");
+    struct server_transfer *transfer = server->transfers ? server->transfers->first : NULL;
+    for (; transfer; transfer = transfer->next) {
+        bool moving = transfer->upload && !transfer->settled;
+        if (moving && transfer->tensor->group == group && (!tensor || transfer->tensor == tensor)) {
+            transfer_cancel(transfer, &err);
+        }
     }
 }
 

@@ -17,6 +17,11 @@ void tensor_set_state(struct tensor *tensor, enum server_state state)
     tensor_touch(tensor);
 }
 
+uint64_t tensor_version(const struct tensor *tensor)
+{
+    return tensor->version + (tensor->group->version - tensor->group_version);
+}
+
 enum server_state tensor_shown_state(const struct tensor *tensor)
 {
     bool going =
@@ -41,10 +46,9 @@ bool tensor_insert(struct tensor *tensor)
     return true;
 }
 
-void tensor_remove(struct tensor *tensor)
+static void group_unlink(struct tensor *tensor)
 {
     struct group *group = tensor->group;
-    st_index_remove(&group->server->tensors, tensor->id);
     if (tensor->previous) {
         tensor->previous->next = tensor->next;
     } else {
@@ -55,6 +59,40 @@ void tensor_remove(struct tensor *tensor)
     }
     group->tensors_count--;
     group_touch(group);
+}
+
+static int position_compare(const void *a, const void *b)
+{
+    size_t left = *(const size_t *)a;
+    size_t right = *(const size_t *)b;
+    return left < right ? -1 : left > right;
+}
+
+/** Close the gaps at some positions, ascending, in one pass. */
+static void index_close_gaps(struct st_index *index, const size_t *positions, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        size_t from = positions[i] + 1;
+        size_t end = i + 1 < count ? positions[i + 1] : index->count;
+        memmove(&index->entries[positions[i] - i], &index->entries[from],
+                (end - from) * sizeof(*index->entries));
+    }
+    index->count -= count;
+}
+
+void tensors_remove(struct server *server, struct tensor *const *tensors, uint32_t count)
+{
+    size_t positions[SERVER_HOLD_STEPS];
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        positions[found++] = st_index_after(&server->tensors, tensors[i]->id) - 1;
+        group_unlink(tensors[i]);
+        if (found == SERVER_HOLD_STEPS || i + 1 == count) {
+            qsort(positions, found, sizeof(*positions), position_compare);
+            index_close_gaps(&server->tensors, positions, found);
+            found = 0;
+        }
+    }
 }
 
 void tensor_free(struct tensor *tensor)
@@ -148,7 +186,7 @@ struct server_tensor *tensor_render(const struct tensor *tensor, const struct re
     server_copy_text(view->owner, sizeof(view->owner), tensor->owner);
     server_copy_text(view->group, sizeof(view->group), tensor->group->id);
     view->create_time_ns = meta->create_time_ns;
-    view->version = tensor->version;
+    view->version = tensor_version(tensor);
     view->state = tensor_shown_state(tensor);
     view->dtype = tensor->dtype;
     view->shape = tensor->shape;
@@ -165,7 +203,7 @@ struct server_tensor *tensor_render(const struct tensor *tensor, const struct re
 
 struct server_tensor *tensor_snapshot(struct tensor *tensor)
 {
-    if (tensor->stale) {
+    if (tensor->stale || tensor->snapshot->version != tensor_version(tensor)) {
         const struct server_tensor *old = tensor->snapshot;
         struct registry_meta meta = {
             .create_time_ns = old->create_time_ns, .labels = &old->labels, .access = &old->access};
@@ -252,15 +290,28 @@ static bool tensor_matches(const struct tensor *tensor, const struct server_list
            registry_match_labels(&tensor->snapshot->labels, query);
 }
 
+/** Behind position @p at of the tensors, letting others have the lock now and then. @return where
+ * to go on. */
+static size_t tensor_list_next(struct server *server, size_t at)
+{
+    if ((at + 1) % SERVER_HOLD_STEPS != 0) {
+        return at + 1;
+    }
+    char last[ST_ID_MAX + 1];
+    server_copy_text(last, sizeof(last), server->tensors.entries[at].key);
+    server_breathe(server);
+    return st_index_after(&server->tensors, last);
+}
+
 uint32_t server_tensor_list(struct server *server, const struct server_list_query *query,
                             struct server_tensor **ret, bool *ret_more)
 {
     uint32_t count = 0;
     *ret_more = false;
     server_lock(server);
-    const struct st_index *index = &server->tensors;
-    for (size_t i = st_index_after(index, query->after); i < index->count && !*ret_more; i++) {
-        struct tensor *tensor = index->entries[i].value;
+    size_t at = st_index_after(&server->tensors, query->after);
+    while (at < server->tensors.count && !*ret_more) {
+        struct tensor *tensor = server->tensors.entries[at].value;
         bool shown = tensor_matches(tensor, query);
         if (shown && count == query->max) {
             *ret_more = true;
@@ -268,6 +319,7 @@ uint32_t server_tensor_list(struct server *server, const struct server_list_quer
             ret[count] = tensor_snapshot(tensor);
             count += ret[count] != NULL;
         }
+        at = tensor_list_next(server, at);
     }
     server_unlock(server);
     return count;
@@ -278,8 +330,8 @@ void server_tensor_each_multicast(struct server *server,
                                   void *arg)
 {
     server_lock(server);
-    for (size_t i = 0; i < server->tensors.count; i++) {
-        const struct tensor *tensor = server->tensors.entries[i].value;
+    for (size_t at = 0; at < server->tensors.count; at = tensor_list_next(server, at)) {
+        const struct tensor *tensor = server->tensors.entries[at].value;
         if (tensor->made && tensor->multicast_reason == GPU_MULTICAST_NONE) {
             found(arg, tensor->memory_serial, tensor->id);
         }

@@ -61,6 +61,9 @@ static void tensor_create_run(struct server_operation *operation)
     }
     if (status != ST_OK) {
         tensors_release_memory(create, made);
+        server_lock(operation->server);
+        tensors_operation_withdraw(create);
+        server_unlock(operation->server);
     }
     server_operation_complete(operation, status, &err);
 }
@@ -191,6 +194,7 @@ static enum st_status tensor_init(struct tensor *tensor, const struct server_cal
     struct server *server = tensor->group->server;
     tensor->state = SERVER_STATE_CREATING;
     tensor->version = 1;
+    tensor->group_version = tensor->group->version;
     server_copy_text(tensor->owner, sizeof(tensor->owner), caller->principal);
     enum st_status status =
         registry_choose_id(&server->tensors, "tensor", request->id, tensor->id, err);
@@ -264,26 +268,42 @@ struct create_call {
     bool batch;
 };
 
-/** All tensors of the call, or none. Under the lock. */
+/** Make tensor by tensor; on failure those made are still there. Under the lock, which is let go of
+ * in between. */
 static enum st_status create_make_all(struct tensors_operation *create,
                                       const struct create_call *call, struct st_error *err)
 {
     enum st_status status = ST_OK;
     while (create->count < call->count && status == ST_OK) {
         uint32_t i = create->count;
-        status = tensor_make(create->base.server, call->caller, &call->requests[i],
-                             &create->tensors[i], err);
+        struct tensor *tensor = NULL;
+        status = tensor_make(create->base.server, call->caller, &call->requests[i], &tensor, err);
         if (status == ST_OK) {
-            const struct tensor *tensor = create->tensors[i];
             create->base.bytes_total += tensor->shard_bytes * tensor->group->world_size;
-            create->count++;
+            tensors_operation_add(create, tensor);
         } else if (call->batch && err) {
             registry_prefix_error(err, "tensors", i);
         }
     }
-    if (status != ST_OK) {
+    if (status == ST_OK && !call->batch &&
+        !server_operation_set_target(&create->base, create->tensors[0]->id)) {
+        status = st_fail(err, ST_REASON_OUT_OF_MEMORY, NULL, "no memory for an operation");
+    }
+    return status;
+}
+
+/** All tensors of the call, or none. */
+static enum st_status create_accept_all(struct tensors_operation *create,
+                                        const struct create_call *call, struct st_error *err)
+{
+    enum st_status status = create_make_all(create, call, err);
+    if (status == ST_OK) {
+        status = tensors_operation_accept(create, call->caller, err);
+    } else {
+        tensors_operation_withdraw(create);
         tensors_operation_remove(create);
     }
+    tensors_operation_let_go(create);
     return status;
 }
 
@@ -298,6 +318,9 @@ static enum st_status create_accept(struct server *server, const struct create_c
         if (status != ST_OK && call->batch && err) {
             registry_prefix_error(err, "tensors", 0);
         }
+    }
+    if (status == ST_OK) {
+        status = server_operation_check_room(group, err);
     }
     if (status != ST_OK) {
         return status;
@@ -315,15 +338,7 @@ static enum st_status create_accept(struct server *server, const struct create_c
     *ret_create = create;
     create->batch = call->batch;
     create->base.work.overran = tensor_create_overran;
-    status = create_make_all(create, call, err);
-    if (status != ST_OK) {
-        return status;
-    }
-    if (!call->batch && !server_operation_set_target(&create->base, create->tensors[0]->id)) {
-        tensors_operation_remove(create);
-        return st_fail(err, ST_REASON_OUT_OF_MEMORY, NULL, "no memory for an operation");
-    }
-    return tensors_operation_accept(create, err);
+    return create_accept_all(create, call, err);
 }
 
 static enum st_status create_submit(struct server *server, const struct create_call *call,

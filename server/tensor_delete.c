@@ -23,7 +23,21 @@ static void tensor_delete_run(struct server_operation *operation)
         gpu_memory_destroy(delete->tensors[i]->memory);
         delete->tensors[i]->memory = NULL;
     }
+    server_lock(operation->server);
+    tensors_operation_withdraw(delete);
+    server_unlock(operation->server);
     server_operation_complete(operation, ST_OK, NULL);
+}
+
+/** They were picked, and stay after all. */
+static void delete_give_up(struct tensors_operation *delete)
+{
+    for (uint32_t i = 0; i < delete->count; i++) {
+        tensor_set_state(delete->tensors[i], SERVER_STATE_READY);
+    }
+    free(delete->tensors);
+    delete->tensors = NULL;
+    delete->count = 0;
 }
 
 static void tensor_delete_end(struct server_operation *operation, enum st_status status)
@@ -33,13 +47,9 @@ static void tensor_delete_end(struct server_operation *operation, enum st_status
     if (operation->began) {
         tensors_operation_report(delete);
         tensors_operation_remove(delete);
-        return;
+    } else {
+        delete_give_up(delete);
     }
-    for (uint32_t i = 0; i < delete->count; i++) {
-        tensor_set_state(delete->tensors[i], SERVER_STATE_READY);
-    }
-    free(delete->tensors);
-    delete->tensors = NULL;
 }
 
 #define TENSOR_DELETE_CLASS(name)                                                                  \
@@ -60,92 +70,86 @@ struct delete_call {
     bool force;
 };
 
-static enum st_status delete_find(struct server *server, const struct delete_call *call,
-                                  const char *id, struct tensor **ret_tensor, struct st_error *err)
+static enum st_status delete_find(struct server *server, const struct delete_call *call, uint32_t i,
+                                  struct tensor **ret_tensor, struct st_error *err)
 {
     struct tensor *tensor = NULL;
-    enum st_status status = tensor_find(
-        server, call->caller, &(struct tensor_wanted){id, TENSOR_USE_WRITE, NULL}, &tensor, err);
+    const struct tensor_wanted wanted = {call->ids ? call->ids[i] : call->id, TENSOR_USE_WRITE,
+                                         NULL};
+    enum st_status status = tensor_find(server, call->caller, &wanted, &tensor, err);
     if (status == ST_OK) {
         status = group_check_moving(tensor->group, err);
     }
     if (status == ST_OK) {
         *ret_tensor = tensor;
+    } else if (call->ids && err) {
+        registry_prefix_error(err, "tensors", i);
     }
     return status;
 }
 
-/** All tensors of the call, now deleting, or none. Under the lock. */
-static enum st_status delete_find_all(struct server *server, const struct delete_call *call,
-                                      struct tensor **tensors, struct st_error *err)
+/** All tensors of the call, now deleting, or none. Under the lock, which is let go of in between.
+ */
+static enum st_status delete_accept_all(struct tensors_operation *delete,
+                                        const struct delete_call *call, struct st_error *err)
 {
     enum st_status status = ST_OK;
-    uint32_t found = 0;
-    while (found < call->count && status == ST_OK) {
-        const char *id = call->ids ? call->ids[found] : call->id;
-        status = delete_find(server, call, id, &tensors[found], err);
+    while (delete->count < call->count && status == ST_OK) {
+        struct tensor *tensor = NULL;
+        status = delete_find(delete->base.server, call, delete->count, &tensor, err);
         if (status == ST_OK) {
             /* At once, so that an id that stands twice is not found again. */
-            tensor_set_state(tensors[found++], SERVER_STATE_DELETING);
-        } else if (call->ids && err) {
-            registry_prefix_error(err, "tensors", found);
+            tensor_set_state(tensor, SERVER_STATE_DELETING);
+            tensors_operation_add(delete, tensor);
         }
     }
-    for (uint32_t i = 0; status != ST_OK && i < found; i++) {
-        tensor_set_state(tensors[i], SERVER_STATE_READY);
+    if (status == ST_OK) {
+        status = tensors_operation_accept(delete, call->caller, err);
+        for (uint32_t i = 0; status == ST_OK && call->force && i < delete->count; i++) {
+            if (delete->tensors[i]->uploads) {
+                server_transfer_cancel_uploads(delete->base.server, delete->tensors[i]->group,
+                                               delete->tensors[i]);
+            }
+        }
+    } else {
+        delete_give_up(delete);
     }
+    tensors_operation_let_go(delete);
     return status;
 }
 
 /** @param ret_delete set also on failure if there is one to be released without the lock. */
-static enum st_status delete_accept_found(struct server *server, const struct delete_call *call,
-                                          struct tensor **tensors,
-                                          struct tensors_operation **ret_delete,
-                                          struct st_error *err)
+static enum st_status delete_accept(struct server *server, const struct delete_call *call,
+                                    struct tensors_operation **ret_delete, struct st_error *err)
 {
+    struct tensor *first = NULL;
+    enum st_status status = server_accept_check(server, call->caller, err);
+    if (status == ST_OK) {
+        status = registry_check_force(call->caller, call->force, err);
+    }
+    if (status == ST_OK) {
+        status = delete_find(server, call, 0, &first, err);
+    }
+    if (status == ST_OK) {
+        status = server_operation_check_room(first->group, err);
+    }
+    if (status != ST_OK) {
+        return status;
+    }
     const struct server_operation_spec spec = {
         .class = call->ids ? &batch_class : &delete_class,
         .caller = call->caller,
-        .group = tensors[0]->group,
+        .group = first->group,
         .target_kind = "tensors",
         .target_id = call->ids ? NULL : call->id,
     };
     struct tensors_operation *delete = tensors_operation_create(server, &spec, call->count);
     if (!delete) {
-        for (uint32_t i = 0; i < call->count; i++) {
-            tensor_set_state(tensors[i], SERVER_STATE_READY);
-        }
         return st_fail(err, ST_REASON_OUT_OF_MEMORY, NULL, "no memory for an operation");
-    }
-    delete->batch = call->ids != NULL;
-    delete->count = call->count;
-    for (uint32_t i = 0; i < call->count; i++) {
-        delete->tensors[i] = tensors[i];
     }
     *ret_delete = delete;
-    return tensors_operation_accept(delete, err);
-}
-
-static enum st_status delete_accept(struct server *server, const struct delete_call *call,
-                                    struct tensors_operation **ret_delete, struct st_error *err)
-{
-    enum st_status status = server_accept_check(server, call->caller, err);
-    if (status == ST_OK) {
-        status = registry_check_force(call->caller, call->force, err);
-    }
-    if (status != ST_OK) {
-        return status;
-    }
-    struct tensor **tensors = calloc(call->count, sizeof(struct tensor *));
-    if (!tensors) {
-        return st_fail(err, ST_REASON_OUT_OF_MEMORY, NULL, "no memory for an operation");
-    }
-    status = delete_find_all(server, call, tensors, err);
-    if (status == ST_OK) {
-        status = delete_accept_found(server, call, tensors, ret_delete, err);
-    }
-    free(tensors);
-    return status;
+    delete->batch = call->ids != NULL;
+    return delete_accept_all(delete, call, err);
 }
 
 static enum st_status delete_submit(struct server *server, const struct delete_call *call,

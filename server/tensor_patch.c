@@ -70,9 +70,9 @@ static enum st_status patch_check(struct server *server, const struct server_cal
     if (status == ST_OK) {
         status = tensor_check_ready(tensor, NULL, err);
     }
-    if (status == ST_OK && patch->if_version && patch->if_version != tensor->version) {
+    if (status == ST_OK && patch->if_version && patch->if_version != tensor_version(tensor)) {
         return st_fail(err, ST_REASON_ETAG_MISMATCH, NULL, "tensor %s is at version %llu",
-                       tensor->id, (unsigned long long)tensor->version);
+                       tensor->id, (unsigned long long)tensor_version(tensor));
     }
     return status;
 }

@@ -83,7 +83,7 @@ static bool transfer_is_over(const struct server_transfer *transfer)
 }
 
 /** Under the registry's lock. @param touched the shard's bytes may have changed. @return the
- * generation of the shard now. */
+ * generation of the tensor now. */
 static uint64_t transfer_end_upload(struct server_transfer *transfer, bool failed, bool touched)
 {
     struct tensor *tensor = transfer->tensor;
@@ -99,7 +99,7 @@ static uint64_t transfer_end_upload(struct server_transfer *transfer, bool faile
     }
     tensor->shards[transfer->rank].uploading = false;
     tensor->uploads--;
-    return tensor_generation(tensor, shard);
+    return tensor_generation(tensor, ORDER_ALL);
 }
 
 void transfer_settle(struct server_transfer *transfer)
@@ -299,7 +299,7 @@ static enum st_status transfer_begin(struct server_transfer *transfer, bool *ret
         tensor_contents_begin(tensor, shard);
         transfer->began = true;
     }
-    uint64_t generation = tensor_generation(tensor, shard);
+    uint64_t generation = tensor_generation(tensor, ORDER_ALL);
     pthread_mutex_lock(&transfer->lock);
     transfer->generation = generation;
     transfer->last_turn_ns = st_clock_now_ns();
@@ -565,6 +565,14 @@ enum server_transfer_state server_transfer_state(struct server_transfer *transfe
         transfer_release_buffers(transfer);
     }
     return state;
+}
+
+bool server_transfer_has_failed(struct server_transfer *transfer)
+{
+    pthread_mutex_lock(&transfer->lock);
+    bool failed = transfer->phase == TRANSFER_FAILED;
+    pthread_mutex_unlock(&transfer->lock);
+    return failed;
 }
 
 uint64_t server_transfer_generation(const struct server_transfer *transfer)

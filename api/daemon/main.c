@@ -95,6 +95,7 @@ static enum st_status daemon_create_server(struct daemon *daemon, const char *no
                 .device_memory_limit = options->device_memory_limit,
                 .nvls = options->nvls,
                 .nvls_slots = options->nvls_slots,
+                .graphs = options->graphs,
                 .allocations_max = daemon_memory_descriptors()},
         .node_name = node_name,
         .deterministic = options->deterministic,

@@ -29,8 +29,10 @@ enum st_status data_shard_find(struct api_request *request,
     if (status != ST_OK) {
         return status;
     }
-    if (!st_uint_parse(request->ids[1], UINT32_MAX, &rank)) {
-        status = st_fail(err, ST_REASON_INVALID_VALUE, "rank", "must be a number");
+    const char *text = request->ids[1];
+    if (!st_uint_parse(text, UINT32_MAX, &rank) || (text[0] == '0' && text[1])) {
+        status = st_fail(err, ST_REASON_INVALID_VALUE, "rank",
+                         "must be a decimal number without leading zeros");
     } else if (rank >= tensor->world_size) {
         status = st_fail(err, ST_REASON_RANK_OUT_OF_RANGE, "rank",
                          "must be less than the group's world_size, %u", tensor->world_size);

@@ -46,13 +46,11 @@ static void download_end(struct api_request *request)
 static bool range_counts(struct api_request *request, struct download *download)
 {
     const char *header = api_request_header(request, "If-Range");
-    const struct server_contents *contents =
-        &download->tensor->shard_contents[download->transfer_request.rank];
+    uint64_t generation = download->tensor->contents.generation;
     char etag[API_ETAG_BYTES];
     download->conditional = header;
-    download->seen_generation = contents->generation;
-    return !header ||
-           strcmp(header, api_view_etag(contents->generation, download->tensor->uid, etag)) == 0;
+    download->seen_generation = generation;
+    return !header || strcmp(header, api_view_etag(generation, download->tensor->uid, etag)) == 0;
 }
 
 static enum st_status raw_select(struct api_request *request, struct download *download,
@@ -352,7 +350,7 @@ static enum st_status download_head_only(struct api_request *request, struct dow
         return st_fail(err, ST_REASON_CONTENTS_UNDEFINED, "rank",
                        "the shard's contents are undefined; ?allow_undefined=true reads them");
     }
-    return stream_reply(request, download, contents->generation, err);
+    return stream_reply(request, download, download->tensor->contents.generation, err);
 }
 
 static enum st_status download_open(struct api_request *request, struct download *download,

@@ -11,8 +11,9 @@
 struct upload {
     struct server_transfer_request transfer_request;
     struct server_tensor *tensor;
-    struct server_transfer *transfer; /**< npy: opened once the header was read. */
-    uint64_t received;                /**< Of transfer_request.bytes. */
+    struct server_transfer *transfer;       /**< npy: opened once the header was read. */
+    struct server_transfer *_Atomic opened; /**< The same, for upload_notify(). */
+    uint64_t received;                      /**< Of transfer_request.bytes. */
     struct data_digest digest;
     char *npy; /**< [DATA_NPY_HEADER_MAX]; NULL: raw. */
     size_t npy_bytes, npy_wanted;
@@ -22,6 +23,7 @@ struct upload {
 static void upload_close(struct upload *upload)
 {
     server_transfer_close(upload->transfer);
+    upload->opened = NULL;
     upload->transfer = NULL;
 }
 
@@ -37,11 +39,34 @@ static void upload_end(struct api_request *request)
 
 /* ---------------------------------------------------------------- opening */
 
+/** Whether the transfer can go on. */
+static enum st_status upload_state(struct api_request *request, struct st_error *err)
+{
+    const struct upload *upload = request->context;
+    return upload->transfer &&
+                   server_transfer_state(upload->transfer, err) == SERVER_TRANSFER_FAILED
+               ? err->status
+               : ST_OK;
+}
+
+/** Something happened to the transfer; if it failed, the client need not send the rest. Thread:
+ * any. */
+static void upload_notify(void *arg)
+{
+    struct api_request *request = arg;
+    struct upload *upload = request->context;
+    struct server_transfer *opened = upload->opened;
+    api_request_notify(request);
+    if (opened && server_transfer_has_failed(opened)) {
+        api_request_interrupt(request);
+    }
+}
+
 static enum st_status upload_open(struct api_request *request, struct upload *upload,
                                   struct st_error *err)
 {
     struct server_tensor *opened;
-    upload->transfer_request.notify = api_request_notify;
+    upload->transfer_request.notify = upload_notify;
     upload->transfer_request.notify_arg = request;
     enum st_status status =
         server_upload_open(request->server, &request->caller, &upload->transfer_request,
@@ -49,10 +74,12 @@ static enum st_status upload_open(struct api_request *request, struct upload *up
     if (status != ST_OK) {
         return status;
     }
+    upload->opened = upload->transfer;
     status = data_same_tensor(upload->tensor, opened, err);
     server_snapshot_release(&upload->tensor->base);
     upload->tensor = opened;
-    return status;
+    /* It may have failed before upload_notify() could see it. */
+    return status == ST_OK ? upload_state(request, err) : status;
 }
 
 static enum st_status length_fail(uint64_t body, uint64_t data, struct st_error *err)
@@ -281,7 +308,7 @@ static enum st_status headers_check(struct api_request *request, struct upload *
 
 enum st_status data_put(struct api_request *request, struct st_error *err)
 {
-    static const struct api_receiver receiver = {upload_receive, upload_finish};
+    static const struct api_receiver receiver = {upload_receive, upload_finish, upload_state};
     const struct data_put_query *query = request->query;
     struct upload *upload = api_arena_alloc(&request->arena, sizeof(*upload));
     if (!upload) {

@@ -9,7 +9,7 @@ static const struct {
 } reason_codes[] = {
     {ST_REASON_LENGTH_REQUIRED, 411},        {ST_REASON_BODY_TOO_LARGE, 413},
     {ST_REASON_UNSUPPORTED_MEDIA_TYPE, 415}, {ST_REASON_RANGE_NOT_SATISFIABLE, 416},
-    {ST_REASON_METHOD_NOT_ALLOWED, 405},
+    {ST_REASON_METHOD_NOT_ALLOWED, 405},     {ST_REASON_TRANSFER_STALLED, 408},
 };
 
 unsigned http_error_code(const struct st_error *error)

@@ -18,6 +18,23 @@
 
 /* ---------------------------------------------------------------- begin */
 
+/**
+ * Show the library an empty query. It would keep a record of each parameter in the connection's
+ * memory, and when that is full it neither answers nor reads on (0.9.75 goes on in the state before
+ * its refusal). Ours is the only reader of queries. The target lies in the library's own buffer,
+ * where it writes itself next.
+ */
+static void target_hide_query(const char *target)
+{
+    union {
+        const char *in;
+        char *out;
+    } text = {.in = strchr(target, '?')};
+    if (text.in) {
+        text.out[1] = '\0';
+    }
+}
+
 void *http_exchange_uri_mhd(void *cls, const char *uri, struct MHD_Connection *mhd)
 {
     struct http_listener *listener = cls;
@@ -49,6 +66,7 @@ void *http_exchange_uri_mhd(void *cls, const char *uri, struct MHD_Connection *m
             exchange->query = exchange->path + exchange->path_length + 1;
         }
     }
+    target_hide_query(uri);
     return exchange;
 }
 
@@ -108,6 +126,8 @@ static enum MHD_Result exchange_begin(struct http_exchange *exchange, const char
     }
     /* A stream's deadline moves with its pieces; no other body may take longer than this. */
     bool stream = exchange_is_stream(exchange) && !exchange->discard;
+    http_connection_await(exchange->connection,
+                          exchange->has_body ? exchange->request.content_length : 0, stream);
     uint64_t seconds = stream ? ST_TRANSFER_CUT_SECONDS : ST_HTTP_IDLE_SECONDS;
     exchange_watch_body(exchange, exchange->has_body ? seconds : 0);
     return MHD_YES;
@@ -174,6 +194,15 @@ static enum st_status exchange_offer(struct http_exchange *exchange, const char 
     return ST_OK;
 }
 
+/** Of the body the socket has still to bring what neither was received nor is in @p bytes. */
+static void exchange_await(struct http_exchange *exchange, size_t bytes)
+{
+    uint64_t length = exchange->request.content_length;
+    if (length != API_LENGTH_UNKNOWN) {
+        http_connection_await(exchange->connection, length - exchange->body_bytes - bytes, false);
+    }
+}
+
 /** @return false when the connection is to be cut. */
 static bool exchange_count_piece(struct http_exchange *exchange)
 {
@@ -192,6 +221,7 @@ static enum MHD_Result exchange_receive(struct http_exchange *exchange, const ch
         atomic_fetch_add(&exchange->connection->listener->front->cut[HTTP_WATCH_BODY], 1);
         return MHD_NO;
     }
+    exchange_await(exchange, *upload_bytes);
     if (exchange->discard) {
         exchange->body_bytes += *upload_bytes;
     } else if (exchange->receiver) {
@@ -267,6 +297,13 @@ static enum MHD_Result exchange_settle(struct http_exchange *exchange, enum st_s
         if (exchange->response) {
             return http_reply_queue(exchange);
         }
+        /* What is suspended in the round of the library's loop in which its request ended is read
+         * from when it goes on, and closed if its client ended its sending. So let the round end:
+         * the next one comes at once. */
+        if (!exchange->settled) {
+            exchange->settled = true;
+            return MHD_YES;
+        }
         if (http_connection_suspend(exchange->connection)) {
             return MHD_YES;
         }
@@ -280,6 +317,7 @@ static enum MHD_Result exchange_complete(struct http_exchange *exchange)
     struct st_error error;
     enum st_status status = ST_OK;
     exchange->phase = HTTP_PHASE_RUN;
+    http_connection_await(exchange->connection, 0, false);
     exchange_watch_body(exchange, 0);
     if (exchange->discard) {
         return http_reply_queue(exchange);
@@ -311,9 +349,7 @@ enum MHD_Result http_exchange_handle_mhd(void *cls, struct MHD_Connection *mhd, 
         return MHD_NO;
     }
     if (exchange->phase == HTTP_PHASE_HEAD) {
-        /* Method, target and version stand in one buffer, a NUL behind each. A version that does
-         * not follow the target's first NUL means that the target holds one. */
-        exchange->head.has_nul = version != exchange->target_end + 1;
+        http_head_begin(exchange, version);
         return exchange_begin(exchange, method);
     }
     if (exchange->phase == HTTP_PHASE_BODY) {
@@ -329,6 +365,49 @@ enum MHD_Result http_exchange_handle_mhd(void *cls, struct MHD_Connection *mhd, 
 }
 
 /* ---------------------------------------------------------------- end */
+
+/** Why a request whose rest is not read ends, where its client does not know. */
+static bool exchange_find_failure(struct http_exchange *exchange, struct st_error *ret_error)
+{
+    struct http_connection *connection = exchange->connection;
+    bool head = exchange->phase == HTTP_PHASE_HEAD;
+    if (!head && exchange->phase != HTTP_PHASE_BODY) {
+        return false;
+    }
+    if (exchange->failed) { /* its reply waited for the end of the body */
+        *ret_error = exchange->error;
+        return true;
+    }
+    if (atomic_load(&connection->interrupted) && exchange->receiver &&
+        exchange->receiver->check(&exchange->request, ret_error) != ST_OK) {
+        return true;
+    }
+    if (atomic_load(&connection->overdue)) {
+        return st_fail(ret_error, ST_REASON_TRANSFER_STALLED, NULL,
+                       "the %s of the request did not come in time",
+                       head ? "head" : "body") != ST_OK;
+    }
+    return atomic_load(&connection->listener->front->stopping) &&
+           exchange_fail_ended(exchange, ret_error) != ST_OK;
+}
+
+/** Tell the client why its request is cut. @return whether it was told. */
+static bool exchange_answer_cut(struct http_exchange *exchange)
+{
+    struct http_connection *connection = exchange->connection;
+    struct st_error error = {0};
+    if (exchange->told) {
+        return true;
+    }
+    if (!exchange_find_failure(exchange, &error)) {
+        return false;
+    }
+    if (error.reason == ST_REASON_TRANSFER_STALLED && !atomic_load(&connection->overdue)) {
+        atomic_fetch_add(&connection->listener->front->cut[HTTP_WATCH_BODY], 1);
+    }
+    http_reply_send_cut(exchange, &error);
+    return true;
+}
 
 static void exchange_log(const struct http_exchange *exchange, const char *ended,
                          uint64_t duration_ns)
@@ -370,6 +449,7 @@ static void exchange_reset(struct http_exchange *exchange)
     exchange->head = (struct http_head){0};
     exchange->allow = NULL;
     exchange->has_body = exchange->discard = exchange->must_close = false;
+    exchange->settled = exchange->told = false;
     exchange->body_bytes = exchange->body_calls = 0;
     exchange->body = NULL;
     exchange->body_capacity = 0;
@@ -405,15 +485,16 @@ void http_exchange_completed_mhd(void *cls, struct MHD_Connection *mhd, void **r
     const char *ended =
         sent || (size_t)code >= sizeof(endings) / sizeof(endings[0]) ? NULL : endings[code];
     uint64_t now_ns = st_clock_now_ns();
+    bool told = exchange_answer_cut(exchange);
     http_wait_done(exchange);
     if (exchange->on_end) {
         exchange->on_end(&exchange->request);
     }
     http_reply_drop(exchange);
-    if (ended) {
+    if (ended && !told) {
         atomic_fetch_add(&front->aborted, 1);
     }
-    exchange->code = exchange->phase == HTTP_PHASE_SENT ? exchange->code : 499;
+    exchange->code = told || exchange->phase == HTTP_PHASE_SENT ? exchange->code : 499;
     http_route_count(exchange->entry ? exchange->entry : http_router_entry(front->router, 0),
                      exchange->code, now_ns - exchange->start_ns);
     exchange_log(exchange, ended, now_ns - exchange->start_ns);
@@ -440,6 +521,14 @@ void api_request_suspend(struct api_request *request,
                          enum st_status (*again)(struct api_request *request, struct st_error *err))
 {
     ((struct http_exchange *)request)->again = again;
+}
+
+void api_request_interrupt(void *arg)
+{
+    struct http_connection *connection = ((struct http_exchange *)arg)->connection;
+    if (atomic_load(&connection->awaited_bytes)) {
+        http_connection_interrupt(connection);
+    }
 }
 
 void api_request_receive(struct api_request *request, const struct api_receiver *receiver)

@@ -110,8 +110,11 @@ enum http_head_field {
 struct http_head {
     const char *values[HTTP_HEAD_COUNT]; /**< The first of each, or NULL. */
     uint8_t counts[HTTP_HEAD_COUNT];     /**< How often each was given; at most 2. */
-    bool has_nul;                        /**< Some header, or the target, holds a NUL byte. */
-    bool has_bad_name; /**< Some header's name is no token, as in "Content-Length : 4". */
+    bool has_bad_name;    /**< Some header's name is no token, as in "Content-Length : 4". */
+    bool has_bad_target;  /**< The target holds a NUL byte. */
+    bool has_bad_line;    /**< Some line is folded, holds a NUL or a CR, or ends without a CR. */
+    bool needs_host;      /**< HTTP/1.1. */
+    const char *line_end; /**< While lines are looked at: where the next one begins. */
 };
 
 struct http_reply_header {
@@ -139,6 +142,8 @@ struct http_exchange {
     bool has_body;
     bool discard; /**< The body is read and thrown away; the reply waits for its end. */
     bool must_close;
+    bool told;           /**< Its failure was sent past the library. */
+    bool settled;        /**< A round of the library's loop ended since the request was complete. */
     uint64_t body_bytes; /**< Received. */
     uint64_t body_calls;
     char *body; /**< JSON: what was received. */
@@ -173,10 +178,16 @@ struct http_connection {
     char principal[40];
     enum server_role role;
     bool foreign;                 /**< This user may not use the socket. */
+    bool evicted;                 /**< Ended to make room for another. */
     struct st_timer timer;        /**< The watchdog's. */
     _Atomic uint64_t deadline_ns; /**< When it is cut; ST_DEADLINE_NEVER: not now. */
     _Atomic int watch;            /**< enum http_watch */
     _Atomic bool gone;            /**< Its client closed it while a request was suspended. */
+    _Atomic bool overdue;         /**< Its deadline passed: it is being cut. */
+    _Atomic bool interrupted;     /**< Nobody wants the rest of its request's body. */
+    _Atomic bool looked_at_often; /**< The watchdog comes every CONNECTION_LOOK_BODY_NS. */
+    /** Bytes of a body that the socket has still to bring; API_LENGTH_UNKNOWN: until it says so. */
+    _Atomic uint64_t awaited_bytes;
     _Atomic int unsent;   /**< Bytes in the socket at the last api_request_moved(); -1: none. */
     pthread_mutex_t lock; /**< Guards the two below. */
     bool suspended;
@@ -190,6 +201,14 @@ void http_connection_notify_mhd(void *cls, struct MHD_Connection *mhd, void **so
 /** Cut the connection if its present phase is not over at @p deadline_ns. */
 void http_connection_set_deadline(struct http_connection *connection, uint64_t deadline_ns,
                                   enum http_watch watch);
+/**
+ * Say how much of a body the socket has still to bring (0: nothing, API_LENGTH_UNKNOWN: more).
+ * @param often look soon and often whether the client is still there: somebody is held up by it.
+ */
+void http_connection_await(struct http_connection *connection, uint64_t bytes, bool often);
+/** End the reading of a body: http_exchange_completed_mhd() follows, on the listener's thread, once
+ * what the client has sent up to now is read. Thread: any. */
+void http_connection_interrupt(struct http_connection *connection);
 /** Whether nothing may wait on it any more: the front stops, or the client is gone. */
 bool http_connection_must_end(const struct http_connection *connection);
 /** Forget notifications up to now. */
@@ -201,10 +220,22 @@ bool http_connection_suspend(struct http_connection *connection);
 /* ---- head.c: what is refused before a body is read */
 ST_MUST_CHECK enum st_status http_head_check(struct http_exchange *exchange, const char *method,
                                              struct st_error *err);
+/** Note what the library shows of the request line only here: texts in its buffer. */
+void http_head_begin(struct http_exchange *exchange, const char *version);
+/** Whether the head that is being received has a fault that the library refuses before
+ * http_head_check() could. @param ret_error written then. */
+typedef bool http_head_fault(const struct http_connection *connection, struct st_error *ret_error);
+http_head_fault http_head_has_bad_length;   /**< No number, or larger than any. */
+http_head_fault http_head_has_many_cookies; /**< Being taken apart, with memory running out. */
+/** Give the request its id: the client's or a new one. */
+void http_head_set_request_id(struct http_exchange *exchange);
 
 /* ---- reply.c */
 /** Make the reply of a failure the exchange's. */
 void http_reply_error(struct http_exchange *exchange, const struct st_error *error);
+/** Send a failure past the library, which takes no reply in the middle of a request. Nothing of
+ * another reply may be on its way, and the connection must be closed behind it. */
+void http_reply_send_cut(struct http_exchange *exchange, const struct st_error *error);
 /** Queue the reply. */
 enum MHD_Result http_reply_queue(struct http_exchange *exchange);
 /** Forget a reply that was not queued. */

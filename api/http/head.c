@@ -24,6 +24,28 @@
 #define HTTP_TOKEN_BYTES                                                                           \
     "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
+/*
+ * The lines of a head lie one behind the other as they came, and the library shows where each name
+ * and value begins and how long they are up to the first NUL; it writes two of them over the CRLF
+ * behind a line. So a name that does not begin there, or a head that does not end there, tells of
+ * what the texts do not show: a NUL inside a value, a line that begins with one (which ends the
+ * head in the eyes of the library), a line that ends without a CR, a folded line (which is copied
+ * elsewhere). Only a NUL in the place of the CR stays unseen: it means the same there.
+ */
+#define LINE_END_BYTES 2
+/** Major version of the library up to which this holds; later ones see to it themselves. */
+#define LINES_LIBRARY_MAJOR '0'
+
+void http_head_begin(struct http_exchange *exchange, const char *version)
+{
+    struct http_head *head = &exchange->head;
+    /* Method, target and version stand in one buffer too, a NUL behind each. A version that does
+     * not follow the target's first NUL means that the target holds one. */
+    head->has_bad_target = version != exchange->target_end + 1;
+    head->needs_host = strcmp(version, "HTTP/1.0") != 0;
+    head->line_end = version + strlen(version) + LINE_END_BYTES;
+}
+
 static enum MHD_Result head_gather(void *cls, enum MHD_ValueKind kind, const char *key,
                                    size_t key_bytes, const char *value, size_t value_bytes)
 {
@@ -37,9 +59,8 @@ static enum MHD_Result head_gather(void *cls, enum MHD_ValueKind kind, const cha
     };
     (void)kind;
     struct http_head *head = cls;
-    if (memchr(key, '\0', key_bytes) || (value && memchr(value, '\0', value_bytes))) {
-        head->has_nul = true;
-    }
+    head->has_bad_line |= key != head->line_end || !value || memchr(value, '\r', value_bytes);
+    head->line_end = value ? value + value_bytes + LINE_END_BYTES : NULL;
     head->has_bad_name |= strspn(key, HTTP_TOKEN_BYTES) != key_bytes;
     for (size_t i = 0; i < HTTP_HEAD_COUNT; i++) {
         if (names[i].length != key_bytes || strncasecmp(names[i].name, key, key_bytes) != 0) {
@@ -54,6 +75,19 @@ static enum MHD_Result head_gather(void *cls, enum MHD_ValueKind kind, const cha
     return MHD_YES;
 }
 
+/** Look at all headers. @param method the begin of the head in the library's buffer. */
+static void head_gather_all(struct http_exchange *exchange, const char *method)
+{
+    struct http_head *head = &exchange->head;
+    struct MHD_Connection *mhd = exchange->connection->mhd;
+    MHD_get_connection_values_n(mhd, MHD_HEADER_KIND, head_gather, head);
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    head->has_bad_line |=
+        !info || !head->line_end || head->line_end + LINE_END_BYTES != method + info->header_size;
+    head->has_bad_line &= MHD_get_version()[0] == LINES_LIBRARY_MAJOR;
+}
+
 static bool request_id_is_valid(const char *text)
 {
     size_t length =
@@ -63,7 +97,7 @@ static bool request_id_is_valid(const char *text)
 
 /** Take the client's request id, or make one: unique in this process, with a random part
  * (splitmix64). */
-static void head_set_request_id(struct http_exchange *exchange)
+void http_head_set_request_id(struct http_exchange *exchange)
 {
     const char *given = exchange->head.values[HTTP_HEAD_REQUEST_ID];
     if (given && request_id_is_valid(given)) {
@@ -96,8 +130,16 @@ static enum st_status head_check_framing(struct http_exchange *exchange, struct 
         return st_fail(err, ST_REASON_INVALID_HEADER, NULL,
                        "a header's name holds a blank or another byte that names do not have");
     }
-    if (head->has_nul) {
-        return st_fail(err, ST_REASON_INVALID_HEADER, NULL, "a header holds a NUL byte");
+    if (head->has_bad_target) {
+        return st_fail(err, ST_REASON_INVALID_HEADER, NULL, "the target holds a NUL byte");
+    }
+    if (head->has_bad_line) {
+        return st_fail(err, ST_REASON_INVALID_HEADER, NULL,
+                       "a line of the head is folded, holds a NUL or CR byte, or does not end in "
+                       "CR and LF");
+    }
+    if (head->needs_host && !head->counts[HTTP_HEAD_HOST]) {
+        return st_fail(err, ST_REASON_INVALID_HEADER, "Host", "is required by HTTP/1.1");
     }
     if (head->counts[HTTP_HEAD_CONTENT_LENGTH] > 1) {
         return st_fail(err, ST_REASON_INVALID_HEADER, "Content-Length", "must not be repeated");
@@ -119,6 +161,34 @@ static enum st_status head_check_framing(struct http_exchange *exchange, struct 
     exchange->request.content_length = bytes;
     exchange->has_body = bytes != 0;
     return ST_OK;
+}
+
+bool http_head_has_bad_length(const struct http_connection *connection, struct st_error *ret_error)
+{
+    const char *length =
+        MHD_lookup_connection_value(connection->mhd, MHD_HEADER_KIND, "Content-Length");
+    uint64_t bytes;
+    if (!length || st_uint_parse(length, UINT64_MAX, &bytes)) {
+        return false;
+    }
+    bool digits = length[0] && !length[strspn(length, "0123456789")];
+    return st_fail(ret_error, digits ? ST_REASON_BODY_TOO_LARGE : ST_REASON_INVALID_HEADER,
+                   "Content-Length", "must be at most %lld in decimal digits",
+                   ST_JSON_INTEGER_MAX) != ST_OK;
+}
+
+bool http_head_has_many_cookies(const struct http_connection *connection,
+                                struct st_error *ret_error)
+{
+    /* They are taken apart after the last line and before the first call, in one go. */
+    if (MHD_get_connection_values(connection->mhd, MHD_COOKIE_KIND, NULL, NULL) <= 0) {
+        return false;
+    }
+    st_fail(ret_error, ST_REASON_INVALID_HEADER, "Cookie",
+            "the head with its cookies needs more than the at most %u bytes of one request",
+            ST_HTTP_CONNECTION_MEMORY);
+    ret_error->http_code = 431;
+    return true;
 }
 
 /** Which site the request is meant for, and comes from. */
@@ -407,6 +477,19 @@ static enum st_status head_decode_query(struct http_exchange *exchange, struct s
     return api_query_decode(&request->arena, exchange->query, parts, 2, err);
 }
 
+static enum st_status head_check_expect(const struct http_exchange *exchange, struct st_error *err)
+{
+    const char *expect = exchange->head.values[HTTP_HEAD_EXPECT];
+    if (!expect ||
+        (exchange->head.counts[HTTP_HEAD_EXPECT] == 1 && strcasecmp(expect, "100-continue") == 0)) {
+        return ST_OK;
+    }
+    enum st_status status = st_fail(err, ST_REASON_INVALID_HEADER, "Expect",
+                                    "nothing but 100-continue can be expected here");
+    err->http_code = 417;
+    return status;
+}
+
 /** A client that gives a key sends again what it saw no reply of: ignored, that would run twice. */
 static enum st_status head_check_key(const struct http_exchange *exchange, struct st_error *err)
 {
@@ -432,9 +515,8 @@ static void head_set_caller(struct http_exchange *exchange)
 enum st_status http_head_check(struct http_exchange *exchange, const char *method,
                                struct st_error *err)
 {
-    MHD_get_connection_values_n(exchange->connection->mhd, MHD_HEADER_KIND, head_gather,
-                                &exchange->head);
-    head_set_request_id(exchange);
+    head_gather_all(exchange, method);
+    http_head_set_request_id(exchange);
     head_set_caller(exchange);
     enum st_status status = head_check_framing(exchange, err);
     if (status == ST_OK) {
@@ -448,6 +530,9 @@ enum st_status http_head_check(struct http_exchange *exchange, const char *metho
     }
     if (status == ST_OK) {
         status = head_find_route(exchange, method, err);
+    }
+    if (status == ST_OK) {
+        status = head_check_expect(exchange, err);
     }
     if (status == ST_OK) {
         status = head_check_key(exchange, err);

@@ -11,8 +11,6 @@
 #include "base/size.h"
 
 #define LISTENER_BACKLOG 512
-/** The health listener answers even when the others are full; it needs few connections for that. */
-#define LISTENER_HEALTH_CONNECTIONS 64
 
 /* ---------------------------------------------------------------- TCP sockets */
 
@@ -87,11 +85,43 @@ enum st_status http_tcp_open(const char *option, const char *address, int *ret_f
 
 /* ---------------------------------------------------------------- the library's daemon */
 
+/**
+ * Some heads are refused by the library with a page whose head is there twice. It logs that before
+ * it sends it, on the listener's thread, but not of which connection. So the one that shows the
+ * fault is looked for, and refused by us; nothing more can be sent to it then.
+ */
+static void listener_refuse(struct http_listener *listener, http_head_fault *fault)
+{
+    struct st_error error = {0};
+    pthread_mutex_lock(&listener->lock);
+    for (struct http_connection *connection = listener->connections; connection;
+         connection = connection->next) {
+        struct http_exchange *exchange = &connection->exchange;
+        if (exchange->phase == HTTP_PHASE_HEAD && !exchange->told && fault(connection, &error)) {
+            http_reply_send_cut(exchange, &error);
+            atomic_fetch_add(&listener->front->rejected[error.reason], 1);
+            shutdown(connection->fd, SHUT_RDWR);
+        }
+    }
+    pthread_mutex_unlock(&listener->lock);
+}
+
 static void __attribute__((format(printf, 2, 0)))
 listener_log(void *cls, const char *format, va_list args)
 {
+    static const struct {
+        const char *text; /**< Of the library's message. */
+        http_head_fault *fault;
+    } faults[] = {
+        {"Content-Length' header", http_head_has_bad_length},
+        {"allocate header record", http_head_has_many_cookies},
+    };
     char message[256];
-    (void)cls;
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        if (strstr(format, faults[i].text)) {
+            listener_refuse(cls, faults[i].fault);
+        }
+    }
     vsnprintf(message, sizeof(message), format, args);
     message[strcspn(message, "\r\n")] = '\0';
     st_log(ST_LOG_DEBUG, "libmicrohttpd", ST_LOG_TEXT("detail", message));
@@ -106,20 +136,25 @@ static size_t listener_unescape(void *cls, struct MHD_Connection *connection, ch
     return strlen(text);
 }
 
+/*
+ * The library's own strictness is off: it closes without a reply, or with one whose head is there
+ * twice, where api/http/head.c says what is wrong.
+ */
 enum st_status http_listener_start(struct http_listener *listener, struct st_error *err)
 {
     const unsigned flags =
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC | MHD_USE_ERROR_LOG;
-    unsigned connections = listener->kind == HTTP_LISTENER_HEALTH ? LISTENER_HEALTH_CONNECTIONS
-                                                                  : ST_HTTP_CONNECTIONS_MAX;
+    unsigned connections = listener->kind == HTTP_LISTENER_HEALTH
+                               ? ST_HTTP_HEALTH_CONNECTIONS_MAX + ST_HTTP_HEALTH_CONNECTIONS_SPARE
+                               : ST_HTTP_CONNECTIONS_MAX;
     listener->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, http_exchange_handle_mhd, listener, MHD_OPTION_EXTERNAL_LOGGER,
-        listener_log, NULL, MHD_OPTION_LISTEN_SOCKET, listener->fd, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-        MHD_OPTION_CONNECTION_LIMIT, connections, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)ST_HTTP_IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)ST_HTTP_CONNECTION_MEMORY, MHD_OPTION_URI_LOG_CALLBACK, http_exchange_uri_mhd,
-        listener, MHD_OPTION_UNESCAPE_CALLBACK, listener_unescape, NULL,
-        MHD_OPTION_NOTIFY_CONNECTION, http_connection_notify_mhd, listener,
+        listener_log, listener, MHD_OPTION_LISTEN_SOCKET, listener->fd,
+        MHD_OPTION_STRICT_FOR_CLIENT, 0, MHD_OPTION_CONNECTION_LIMIT, connections,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)ST_HTTP_IDLE_SECONDS,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)ST_HTTP_CONNECTION_MEMORY,
+        MHD_OPTION_URI_LOG_CALLBACK, http_exchange_uri_mhd, listener, MHD_OPTION_UNESCAPE_CALLBACK,
+        listener_unescape, NULL, MHD_OPTION_NOTIFY_CONNECTION, http_connection_notify_mhd, listener,
         MHD_OPTION_NOTIFY_COMPLETED, http_exchange_completed_mhd, listener,
         MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
     if (!listener->daemon) {

@@ -2,6 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <time.h>
 
 #include "api/http/error_body.h"
 #include "api/http/exchange.h"
@@ -153,6 +155,50 @@ void http_reply_error(struct http_exchange *exchange, const struct st_error *err
     if (api_reply_error_with(&exchange->request, error, NULL, NULL, &unused) != ST_OK) {
         http_reply_drop(exchange); /* no memory even for that: the connection is closed instead */
     }
+}
+
+static void reply_date(char date[static 40])
+{
+    time_t now = time(NULL);
+    struct tm utc;
+    date[0] = '\0';
+    if (gmtime_r(&now, &utc)) {
+        strftime(date, 40, "%a, %d %b %Y %H:%M:%S GMT", &utc);
+    }
+}
+
+void http_reply_send_cut(struct http_exchange *exchange, const struct st_error *error)
+{
+    const struct http_front *front = exchange->connection->listener->front;
+    struct api_text text = {0};
+    size_t length = 0;
+    char date[40], head[512];
+    api_json_begin(&text, NULL);
+    http_error_write(&text, "error", error);
+    api_json_end(&text);
+    char *body = api_text_take(&text, &length);
+    if (!exchange->request_id[0]) {
+        http_head_set_request_id(exchange);
+    }
+    exchange->told = exchange->failed = true;
+    exchange->error = *error;
+    exchange->code = http_error_code(error);
+    reply_date(date);
+    int head_length = snprintf(
+        head, sizeof(head),
+        "HTTP/1.1 %u %s\r\nDate: %s\r\nConnection: close\r\nContent-Type: %s\r\n"
+        "Content-Length: %zu\r\nx-request-id: %s\r\n%s%s%s\r\n",
+        exchange->code, MHD_get_reason_phrase_for(exchange->code), date, reply_json_type, length,
+        exchange->request_id, atomic_load(&front->server) ? "x-symtensor-incarnation: " : "",
+        front->incarnation, atomic_load(&front->server) ? "\r\n" : "");
+    struct iovec parts[] = {{.iov_base = head, .iov_len = (size_t)head_length},
+                            {.iov_base = body, .iov_len = exchange->request.head ? 0 : length}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    if (body && head_length > 0 && (size_t)head_length < sizeof(head)) {
+        /* A client that does not even have room for this goes without. */
+        sendmsg(exchange->connection->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    free(body);
 }
 
 /* ---------------------------------------------------------------- bodies made while they are sent

@@ -11,9 +11,9 @@ const uint32_t http_duration_bounds_us[HTTP_DURATION_BUCKETS - 1] = {
 #undef X
 };
 
-const uint16_t http_codes[HTTP_CODES_COUNT] = {200, 201, 202, 204, 206, 304, 400, 401,
-                                               403, 404, 405, 409, 411, 412, 413, 415,
-                                               416, 429, 499, 500, 501, 503, 504, 0};
+const uint16_t http_codes[HTTP_CODES_COUNT] = {200, 201, 202, 204, 206, 304, 400, 401, 403,
+                                               404, 405, 408, 409, 411, 412, 413, 415, 416,
+                                               417, 429, 499, 500, 501, 503, 504, 0};
 
 #define COLLECTIVE_SUFFIX ":{collective}"
 

@@ -24,7 +24,7 @@ enum {
 extern const uint32_t http_duration_bounds_us[HTTP_DURATION_BUCKETS - 1];
 
 /** HTTP codes that are counted by themselves; others count as the last one, 0. */
-#define HTTP_CODES_COUNT 24
+#define HTTP_CODES_COUNT 26
 extern const uint16_t http_codes[HTTP_CODES_COUNT];
 
 /** What one route did so far. */

@@ -49,12 +49,14 @@ static void state_write(struct api_text *text, const struct api_output *row, con
                         const char *node)
 {
     (void)node;
-    static const char *const names[] = {
-        [GPU_DEVICE_OK] = "ok", [GPU_DEVICE_DEGRADED] = "degraded", [GPU_DEVICE_LOST] = "lost"};
+    static const char *const names[] = {[GPU_DEVICE_OK] = "ok",
+                                        [GPU_DEVICE_DEGRADED] = "degraded",
+                                        [GPU_DEVICE_LOST] = "lost",
+                                        [GPU_DEVICE_UNAVAILABLE] = "unavailable"};
     api_json_string(text, row->name, names[((const struct device_view *)object)->state]);
 }
-static const struct api_output_type output_state = {"\"enum\":[\"ok\",\"degraded\",\"lost\"]",
-                                                    state_write};
+static const struct api_output_type output_state = {
+    "\"enum\":[\"ok\",\"degraded\",\"lost\",\"unavailable\"]", state_write};
 
 #define MEMBER(member) offsetof(struct device_view, member)
 static const struct api_output memory_output[] = {
@@ -99,7 +101,8 @@ static const struct api_output device_output[] = {
     {"memory", &api_output_object, 0, "Bytes.", memory_output},
     {"granularity", &api_output_object, 0, "Bytes.", granularity_output},
     {"capabilities", &api_output_object, 0, "What it can do.", capabilities_output},
-    {"state", &output_state, 0, "ok, degraded (a driver call hangs) or lost.", NULL},
+    {"state", &output_state, 0,
+     "ok, degraded (a driver call hangs), lost, or unavailable (it did not open at start).", NULL},
     {"state_reason", &api_output_static, MEMBER(state_reason), "Why it is not ok, or \"\".", NULL},
     {0},
 };

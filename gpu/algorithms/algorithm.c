@@ -1,5 +1,7 @@
 #include "gpu/algorithms/algorithm.h"
 
+#include "gpu/graph.h"
+
 /* ---------------------------------------------------------------- what the algorithms share */
 
 bool gpu_algorithm_batch(const struct gpu_algorithm_run *run, uint32_t first,
@@ -10,7 +12,7 @@ bool gpu_algorithm_batch(const struct gpu_algorithm_run *run, uint32_t first,
     return ret_batch->count > 0;
 }
 
-bool gpu_algorithm_is_small(const struct gpu_plan_input *plan)
+bool gpu_plan_is_small(const struct gpu_plan_input *plan)
 {
     uint64_t traffic;
     return !__builtin_mul_overflow(plan->large_bytes, 2ull * plan->shape.world_size, &traffic) &&
@@ -71,10 +73,15 @@ static enum st_status algorithm_launch(const struct gpu_algorithm_run *run, stru
     if (params->movement_count == 0) {
         return ST_OK;
     }
+    const struct gpu_launch launch = {kernel, params, algorithm_traffic(run, params)};
     enum st_status status = gpu_job_enter(run->job, lane, err);
-    status = status == ST_OK ? gpu_device_launch(lane->device, lane->stream, kernel, params,
-                                                 algorithm_traffic(run, params), err)
-                             : status;
+    if (status != ST_OK) {
+        return status;
+    }
+    if (run->job->graph) {
+        return gpu_graph_add_kernel(run->job->graph, lane, &launch, err);
+    }
+    status = gpu_device_launch(lane->device, lane->stream, &launch, err);
     run->job->touched |= status == ST_OK;
     return status;
 }
@@ -135,7 +142,7 @@ void gpu_collective_run(struct gpu_team *team, const struct gpu_collective_spec 
     struct st_error err = {0};
     enum st_status status = ST_OK;
     if (spec->plan.shape.slice_count > 0) {
-        status = spec->algorithm->launch(&run, &err);
+        status = gpu_graph_run(&run, spec->algorithm, &err);
     }
     gpu_job_submit(job, status, &err);
 }

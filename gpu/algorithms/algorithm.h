@@ -39,8 +39,6 @@ struct gpu_movement_batch {
 bool gpu_algorithm_batch(const struct gpu_algorithm_run *run, uint32_t first,
                          struct gpu_movement_batch *ret_batch);
 
-/** Whether less is moved than handing work to a second device costs: then one lane does all. */
-bool gpu_algorithm_is_small(const struct gpu_plan_input *plan);
 /** Whether every device has kernels and they reach what they need; if not, *ret_why says so. */
 bool gpu_algorithm_launches(const struct gpu_plan_input *plan, const char **ret_why);
 /** 0 bytes of scratch. */

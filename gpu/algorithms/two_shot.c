@@ -15,7 +15,7 @@ static enum st_status two_shot_launch(struct gpu_algorithm_run *run, struct st_e
 {
     /* No two parts touch the same element of any rank, so the lanes need not wait for each other.
      */
-    uint32_t parts = gpu_algorithm_is_small(run->plan) ? 1 : run->team->lane_count;
+    uint32_t parts = gpu_plan_is_small(run->plan) ? 1 : run->team->lane_count;
     struct gpu_move_params params;
     gpu_algorithm_params(run, &params);
     params.part_count = parts;

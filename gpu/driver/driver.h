@@ -23,6 +23,7 @@
     X(cuDeviceGetAttribute, (int *value, CUdevice_attribute attribute, CUdevice dev),              \
       (value, attribute, dev))                                                                     \
     X(cuDeviceCanAccessPeer, (int *can, CUdevice dev, CUdevice peer), (can, dev, peer))            \
+    X(cuDevicePrimaryCtxSetFlags, (CUdevice dev, unsigned flags), (dev, flags))                    \
     X(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice dev), (context, dev))               \
     X(cuDevicePrimaryCtxRelease, (CUdevice dev), (dev))                                            \
     X(cuCtxSetCurrent, (CUcontext context), (context))                                             \
@@ -109,12 +110,108 @@
     X(cuModuleUnload, (CUmodule module), (module))                                                 \
     X(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *name),             \
       (function, module, name))                                                                    \
+    X(cuFuncLoad, (CUfunction function), (function))                                               \
     X(cuLaunchKernel,                                                                              \
       (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,   \
        unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void **params,  \
        void **extra),                                                                              \
       (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, params,  \
-       extra))
+       extra))                                                                                     \
+    X(cuGraphCreate, (CUgraph * graph, unsigned flags), (graph, flags))                            \
+    X(cuGraphDestroy, (CUgraph graph), (graph))                                                    \
+    X(cuGraphAddKernelNode,                                                                        \
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *dependencies, size_t count,           \
+       const CUDA_KERNEL_NODE_PARAMS *params),                                                     \
+      (node, graph, dependencies, count, params))                                                  \
+    X(cuGraphAddMemcpyNode,                                                                        \
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *dependencies, size_t count,           \
+       const CUDA_MEMCPY3D *copy, CUcontext context),                                              \
+      (node, graph, dependencies, count, copy, context))                                           \
+    X(cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags),  \
+      (exec, graph, flags))                                                                        \
+    X(cuGraphExecDestroy, (CUgraphExec exec), (exec))                                              \
+    X(cuGraphExecKernelNodeSetParams,                                                              \
+      (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params),                 \
+      (exec, node, params))                                                                        \
+    X(cuGraphExecMemcpyNodeSetParams,                                                              \
+      (CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *copy, CUcontext context),          \
+      (exec, node, copy, context))                                                                 \
+    X(cuGraphLaunch, (CUgraphExec exec, CUstream stream), (exec, stream))
+
+/**
+ * The same calls in the same order, with the CUDA version whose signature the table has and whether
+ * a driver must have the call. X(name, version, need): a driver is asked for exactly this version,
+ * since an older one refuses to look for a newer and a newer one may have changed the parameters
+ * since. Where a call that need not be there is missing, the table answers
+ * CUDA_ERROR_NOT_SUPPORTED. Source: cudaTypedefs.h of CUDA 13.0, which tests/lint/cuda_types
+ * compares.
+ */
+#define GPU_DRIVER_VERSIONS(X)                                                                     \
+    X(cuInit, 2000, REQUIRED)                                                                      \
+    X(cuDriverGetVersion, 2020, REQUIRED)                                                          \
+    X(cuDeviceGetCount, 2000, REQUIRED)                                                            \
+    X(cuDeviceGet, 2000, REQUIRED)                                                                 \
+    X(cuDeviceGetName, 2000, REQUIRED)                                                             \
+    X(cuDeviceGetUuid, 11040, REQUIRED)                                                            \
+    X(cuDeviceTotalMem, 3020, REQUIRED)                                                            \
+    X(cuDeviceGetAttribute, 2000, REQUIRED)                                                        \
+    X(cuDeviceCanAccessPeer, 4000, REQUIRED)                                                       \
+    X(cuDevicePrimaryCtxSetFlags, 11000, REQUIRED)                                                 \
+    X(cuDevicePrimaryCtxRetain, 7000, REQUIRED)                                                    \
+    X(cuDevicePrimaryCtxRelease, 11000, REQUIRED)                                                  \
+    X(cuCtxSetCurrent, 4000, REQUIRED)                                                             \
+    X(cuMemGetInfo, 3020, REQUIRED)                                                                \
+    X(cuMemGetAllocationGranularity, 10020, REQUIRED)                                              \
+    X(cuMemCreate, 10020, REQUIRED)                                                                \
+    X(cuMemRelease, 10020, REQUIRED)                                                               \
+    X(cuMemAddressReserve, 10020, REQUIRED)                                                        \
+    X(cuMemAddressFree, 10020, REQUIRED)                                                           \
+    X(cuMemMap, 10020, REQUIRED)                                                                   \
+    X(cuMemUnmap, 10020, REQUIRED)                                                                 \
+    X(cuMemSetAccess, 10020, REQUIRED)                                                             \
+    X(cuMemGetAccess, 10020, REQUIRED)                                                             \
+    X(cuMemGetAllocationPropertiesFromHandle, 10020, REQUIRED)                                     \
+    X(cuMemRetainAllocationHandle, 11000, REQUIRED)                                                \
+    X(cuMemExportToShareableHandle, 10020, REQUIRED)                                               \
+    X(cuMemImportFromShareableHandle, 10020, REQUIRED)                                             \
+    X(cuMulticastCreate, 12010, OPTIONAL)                                                          \
+    X(cuMulticastAddDevice, 12010, OPTIONAL)                                                       \
+    X(cuMulticastBindMem, 12010, OPTIONAL)                                                         \
+    X(cuMulticastUnbind, 12010, OPTIONAL)                                                          \
+    X(cuMulticastGetGranularity, 12010, OPTIONAL)                                                  \
+    X(cuMemHostAlloc, 2020, REQUIRED)                                                              \
+    X(cuMemFreeHost, 2000, REQUIRED)                                                               \
+    X(cuMemcpyAsync, 4000, REQUIRED)                                                               \
+    X(cuMemcpyHtoDAsync, 3020, REQUIRED)                                                           \
+    X(cuMemcpyDtoHAsync, 3020, REQUIRED)                                                           \
+    X(cuMemcpyDtoDAsync, 3020, REQUIRED)                                                           \
+    X(cuMemsetD8Async, 3020, REQUIRED)                                                             \
+    X(cuStreamCreateWithPriority, 5050, REQUIRED)                                                  \
+    X(cuStreamDestroy, 4000, REQUIRED)                                                             \
+    X(cuStreamQuery, 2000, REQUIRED)                                                               \
+    X(cuStreamSynchronize, 2000, REQUIRED)                                                         \
+    X(cuStreamWaitEvent, 3020, REQUIRED)                                                           \
+    X(cuEventCreate, 2000, REQUIRED)                                                               \
+    X(cuEventDestroy, 4000, REQUIRED)                                                              \
+    X(cuEventRecord, 2000, REQUIRED)                                                               \
+    X(cuEventQuery, 2000, REQUIRED)                                                                \
+    X(cuEventSynchronize, 2000, REQUIRED)                                                          \
+    X(cuEventElapsedTime, 2000, REQUIRED)                                                          \
+    X(cuLaunchHostFunc, 10000, REQUIRED)                                                           \
+    X(cuModuleLoadData, 2000, REQUIRED)                                                            \
+    X(cuModuleUnload, 2000, REQUIRED)                                                              \
+    X(cuModuleGetFunction, 2000, REQUIRED)                                                         \
+    X(cuFuncLoad, 12040, OPTIONAL)                                                                 \
+    X(cuLaunchKernel, 4000, REQUIRED)                                                              \
+    X(cuGraphCreate, 10000, OPTIONAL)                                                              \
+    X(cuGraphDestroy, 10000, OPTIONAL)                                                             \
+    X(cuGraphAddKernelNode, 12000, OPTIONAL)                                                       \
+    X(cuGraphAddMemcpyNode, 10000, OPTIONAL)                                                       \
+    X(cuGraphInstantiateWithFlags, 11040, OPTIONAL)                                                \
+    X(cuGraphExecDestroy, 10000, OPTIONAL)                                                         \
+    X(cuGraphExecKernelNodeSetParams, 12000, OPTIONAL)                                             \
+    X(cuGraphExecMemcpyNodeSetParams, 10020, OPTIONAL)                                             \
+    X(cuGraphLaunch, 10000, OPTIONAL)
 
 /** The table. One function pointer a row; none is ever NULL in an opened driver. */
 struct gpu_driver {

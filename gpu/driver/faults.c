@@ -51,6 +51,8 @@ static const bool faults_destructors[GPU_CALL_COUNT] = {
     [GPU_CALL_cuStreamDestroy] = true,
     [GPU_CALL_cuEventDestroy] = true,
     [GPU_CALL_cuModuleUnload] = true,
+    [GPU_CALL_cuGraphDestroy] = true,
+    [GPU_CALL_cuGraphExecDestroy] = true,
 };
 
 /** Count @p call against every armed fault. @return one that fires now, by value in *ret_fault. */

@@ -10,6 +10,12 @@
 
 #include <stdint.h>
 
+#if defined(__CUDACC__)
+#define GPU_KERNEL_SHARED __host__ __device__ /**< Of a function that both sides call. */
+#else
+#define GPU_KERNEL_SHARED
+#endif
+
 #define GPU_KERNEL_RANKS_MAX 64u
 #define GPU_KERNEL_MOVEMENTS_MAX 64u
 #define GPU_KERNEL_PARAMS_MAX 4096u
@@ -116,8 +122,9 @@ _Static_assert(sizeof(struct gpu_multicast_params) <= GPU_KERNEL_PARAMS_MAX, "mu
 
 /** Elements [*ret_first, *ret_first + *ret_count) of a movement of @p count that belong to a part.
  */
-static inline void gpu_movement_part(uint64_t count, uint32_t part_index, uint32_t part_count,
-                                     uint64_t *ret_first, uint64_t *ret_count)
+GPU_KERNEL_SHARED static inline void gpu_movement_part(uint64_t count, uint32_t part_index,
+                                                       uint32_t part_count, uint64_t *ret_first,
+                                                       uint64_t *ret_count)
 {
     uint64_t lines = (count + 63) / 64;
     uint64_t first = (uint64_t)part_index * (lines / part_count) * 64 +

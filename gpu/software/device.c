@@ -257,6 +257,19 @@ void software_context_clear(struct software_context *context)
     software_modules_clear(context);
 }
 
+CUresult software_cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned flags)
+{
+    CUresult result = software_enter_device(dev);
+    if (result) {
+        return result;
+    }
+    unsigned scheduling = flags & CU_CTX_SCHED_MASK;
+    bool known = scheduling == CU_CTX_SCHED_AUTO || scheduling == CU_CTX_SCHED_SPIN ||
+                 scheduling == CU_CTX_SCHED_YIELD || scheduling == CU_CTX_SCHED_BLOCKING_SYNC;
+    /* Whoever waits here sleeps in any case. */
+    return known && scheduling == flags ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult software_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice dev)
 {
     CUresult result = software_enter_device(dev);
@@ -293,19 +306,24 @@ CUresult software_cuDevicePrimaryCtxRelease(CUdevice dev)
     return CUDA_SUCCESS;
 }
 
+struct software_context *software_context_find(CUcontext context)
+{
+    for (uint32_t i = 0; context && i < software.options.device_count; i++) {
+        struct software_context *primary = &software.devices[i].context;
+        if ((CUcontext)primary == context && atomic_load(&primary->retained)) {
+            return primary;
+        }
+    }
+    return NULL;
+}
+
 CUresult software_cuCtxSetCurrent(CUcontext context)
 {
     CUresult result = software_enter();
     if (result) {
         return result;
     }
-    struct software_context *wanted = NULL;
-    for (uint32_t i = 0; context && i < software.options.device_count; i++) {
-        struct software_context *primary = &software.devices[i].context;
-        if ((CUcontext)primary == context && atomic_load(&primary->retained)) {
-            wanted = primary;
-        }
-    }
+    struct software_context *wanted = software_context_find(context);
     if (context && !wanted) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }

@@ -84,6 +84,21 @@ static const struct software_command_kind wait_kind = {.start = wait_start, .sur
 
 /* ---------------------------------------------------------------- entry points */
 
+static CUresult event_make(struct software_context *context, unsigned flags, CUevent *ret_event)
+{
+    struct software_event *made = calloc(1, sizeof(*made));
+    uint64_t handle = made ? software_handle_new(SOFTWARE_KIND_EVENT, made) : 0;
+    if (!handle) {
+        free(made);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    made->handle = handle;
+    made->context = context;
+    made->flags = flags;
+    *ret_event = (CUevent)(uintptr_t)handle;
+    return CUDA_SUCCESS;
+}
+
 CUresult software_cuEventCreate(CUevent *event, unsigned flags)
 {
     struct software_context *context;
@@ -95,17 +110,12 @@ CUresult software_cuEventCreate(CUevent *event, unsigned flags)
         ((flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING))) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct software_event *made = calloc(1, sizeof(*made));
-    uint64_t handle = made ? software_handle_new(SOFTWARE_KIND_EVENT, made) : 0;
-    if (!handle) {
-        free(made);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    made->handle = handle;
-    made->context = context;
-    made->flags = flags;
-    *event = (CUevent)(uintptr_t)handle;
-    return CUDA_SUCCESS;
+    return event_make(context, flags, event);
+}
+
+CUresult software_event_new(struct software_context *context, CUevent *ret_event)
+{
+    return event_make(context, CU_EVENT_DISABLE_TIMING, ret_event);
 }
 
 static void event_destroy(struct software_event *event)

@@ -27,7 +27,7 @@ static struct handle_slot *_Atomic handle_chunks[HANDLE_CHUNKS];
 static uint32_t handle_slots; /* made so far */
 static uint32_t handle_first_free;
 static uint32_t handle_generation; /* goes on when the table is made anew: old handles stay stale */
-static uint64_t handle_counts[SOFTWARE_KIND_FUNCTION + 1];
+static uint64_t handle_counts[SOFTWARE_KIND_END];
 
 static struct handle_slot *handle_slot(uint32_t slot)
 {

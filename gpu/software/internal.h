@@ -39,6 +39,10 @@ enum software_kind {
     SOFTWARE_KIND_EVENT,
     SOFTWARE_KIND_MODULE,
     SOFTWARE_KIND_FUNCTION,
+    SOFTWARE_KIND_GRAPH,
+    SOFTWARE_KIND_GRAPH_NODE,
+    SOFTWARE_KIND_GRAPH_EXEC,
+    SOFTWARE_KIND_END
 };
 
 /** A value that names @p object until it is deleted and never again; 0 when memory is out. */
@@ -127,6 +131,8 @@ CUresult software_enter(void);
 CUresult software_enter_context(struct software_context **ret_context);
 /** As software_enter(), and the device: 101 when there is no such. */
 CUresult software_enter_device(CUdevice device);
+/** The retained context of that value, or NULL. */
+struct software_context *software_context_find(CUcontext context);
 /** Call a host function; entry points answer 800 meanwhile. */
 void software_host_call(CUhostFn function, void *data);
 /** Whether @p device reaches memory on @p peer. */
@@ -350,6 +356,18 @@ void software_streams_clear(struct software_context *context);
 void software_events_clear(struct software_context *context);
 void software_modules_clear(struct software_context *context);
 void software_context_clear(struct software_context *context); /**< All three. */
+
+/**
+ * What cuLaunchKernel() and a kernel node ask of a launch, but for the stream.
+ * @return 400 for a function that is none, 1 for what no device would launch.
+ */
+CUresult software_launch_check(const CUDA_KERNEL_NODE_PARAMS *launch,
+                               const struct gpu_twin **ret_twin,
+                               struct software_context **ret_context);
+/** An event without timing, of a context that need not be the thread's. */
+CUresult software_event_new(struct software_context *context, CUevent *ret_event);
+/** Destroy all graphs that callers leaked. */
+void software_graphs_free_all(void);
 
 /** Tell the core that we spin. */
 static inline void software_cpu_relax(void)

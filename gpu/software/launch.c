@@ -135,6 +135,16 @@ CUresult software_cuModuleGetFunction(CUfunction *function, CUmodule module, con
     return made ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+CUresult software_cuFuncLoad(CUfunction function)
+{
+    CUresult result = software_enter();
+    if (result) {
+        return result;
+    }
+    bool exists = software_handle_find((uintptr_t)function, SOFTWARE_KIND_FUNCTION) != NULL;
+    return exists ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; /* a twin is always loaded */
+}
+
 /* ---------------------------------------------------------------- kernels */
 
 static const struct gpu_twin_services launch_services = {.resolve = software_resolve};
@@ -188,28 +198,54 @@ static bool launch_dims_valid(const unsigned grid[3], const unsigned block[3])
            threads * block[2] <= LAUNCH_BLOCK_MAX;
 }
 
+CUresult software_launch_check(const CUDA_KERNEL_NODE_PARAMS *launch,
+                               const struct gpu_twin **ret_twin,
+                               struct software_context **ret_context)
+{
+    const struct launch_function *found =
+        software_handle_find((uintptr_t)launch->func, SOFTWARE_KIND_FUNCTION);
+    if (!found) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    /* Twins take one struct; parameters packed into a buffer (extra) are not read here. */
+    if (launch->extra || !launch->kernelParams || !launch->kernelParams[0] ||
+        launch->sharedMemBytes > LAUNCH_SHARED_MAX ||
+        !launch_dims_valid(
+            (const unsigned[]){launch->gridDimX, launch->gridDimY, launch->gridDimZ},
+            (const unsigned[]){launch->blockDimX, launch->blockDimY, launch->blockDimZ})) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *ret_twin = found->twin;
+    *ret_context = found->context;
+    return CUDA_SUCCESS;
+}
+
 CUresult software_cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
                                  unsigned grid_z, unsigned block_x, unsigned block_y,
                                  unsigned block_z, unsigned shared_bytes, CUstream stream,
                                  void **params, void **extra)
 {
     struct software_stream *on;
+    struct software_context *context;
+    const struct gpu_twin *twin;
+    const CUDA_KERNEL_NODE_PARAMS launch = {.func = function,
+                                            .gridDimX = grid_x,
+                                            .gridDimY = grid_y,
+                                            .gridDimZ = grid_z,
+                                            .blockDimX = block_x,
+                                            .blockDimY = block_y,
+                                            .blockDimZ = block_z,
+                                            .sharedMemBytes = shared_bytes,
+                                            .kernelParams = params,
+                                            .extra = extra};
     CUresult result = software_enter_stream(stream, &on);
+    result = result ? result : software_launch_check(&launch, &twin, &context);
     if (result) {
         return result;
     }
-    struct launch_function *found =
-        software_handle_find((uintptr_t)function, SOFTWARE_KIND_FUNCTION);
-    if (!found || found->context != on->context) {
+    if (context != on->context) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    /* Twins take one struct; parameters packed into a buffer (extra) are not read here. */
-    if (extra || !params || !params[0] || shared_bytes > LAUNCH_SHARED_MAX ||
-        !launch_dims_valid((const unsigned[]){grid_x, grid_y, grid_z},
-                           (const unsigned[]){block_x, block_y, block_z})) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    const struct gpu_twin *twin = found->twin;
     struct software_command command = {.kind = &launch_kind};
     command.u.launch.twin = twin;
     command.u.launch.params = params[0];

@@ -155,6 +155,24 @@ static enum st_status options_check(const struct gpu_software_options *options,
     return ST_OK;
 }
 
+enum st_status gpu_software_check_room(const struct gpu_software_options *options,
+                                       struct st_error *err)
+{
+    struct gpu_software_options wanted = *options;
+    options_complete(&wanted);
+    uint64_t machine_bytes = software_machine_memory_bytes();
+    uint64_t total;
+    if (!__builtin_mul_overflow(wanted.memory_bytes, (uint64_t)wanted.device_count, &total) &&
+        total <= machine_bytes) {
+        return ST_OK;
+    }
+    return st_fail(err, ST_REASON_INVALID_OPTION, "software_memory",
+                   "%u devices can have at most %llu MiB each: the machine has %llu MiB",
+                   wanted.device_count,
+                   (unsigned long long)(machine_bytes / wanted.device_count / ST_MIB),
+                   (unsigned long long)(machine_bytes / ST_MIB));
+}
+
 /* ---------------------------------------------------------------- open and close */
 
 static void software_init_locks(void)
@@ -215,6 +233,7 @@ void gpu_software_close(void)
     }
     atomic_store(&software.initialised, false);
     software_streams_drain();
+    software_graphs_free_all();
     software_context_clear(NULL);
     software_pool_close();
     st_timers_destroy(software.timers);
@@ -248,6 +267,8 @@ void gpu_software_usage(struct gpu_software_usage *ret_usage)
     usage.multicast_objects = software_multicast_count();
     pthread_mutex_unlock(&software.memory_lock);
     usage.streams = software_handle_count(SOFTWARE_KIND_STREAM);
+    usage.graphs = software_handle_count(SOFTWARE_KIND_GRAPH) +
+                   software_handle_count(SOFTWARE_KIND_GRAPH_EXEC);
     usage.events = software_handle_count(SOFTWARE_KIND_EVENT);
     for (uint32_t i = 0; i < software.options.device_count; i++) {
         usage.contexts += atomic_load(&software.devices[i].context.retained) > 0;

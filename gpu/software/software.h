@@ -61,6 +61,13 @@ struct gpu_software_options {
 ST_MUST_CHECK enum st_status gpu_software_open(const struct gpu_software_options *options,
                                                const struct gpu_driver **ret_driver,
                                                struct st_error *err);
+/**
+ * Whether the machine could ever hold what the devices promise together: its memory, or the limit
+ * of the control group. For a server; tests open devices larger than that. Thread: any.
+ * @retval ST_INVALID_ARGUMENT INVALID_OPTION: names the most that a device may have.
+ */
+ST_MUST_CHECK enum st_status gpu_software_check_room(const struct gpu_software_options *options,
+                                                     struct st_error *err);
 /** Wait for all work, join the threads and free everything that callers leaked. Thread: the opening
  * one. */
 void gpu_software_close(void);
@@ -69,7 +76,8 @@ void gpu_software_close(void);
  */
 struct gpu_software_usage {
     uint64_t allocations, allocated_bytes, reservations, mappings, multicast_objects, bindings,
-        streams, events, host_allocations, contexts;
+        streams, events, host_allocations, contexts, graphs;
+    /* An executable graph is also one of the events. */
 };
 /** Thread: any, while the driver is open. */
 void gpu_software_usage(struct gpu_software_usage *ret_usage);

@@ -5,9 +5,9 @@
 #include <string.h>
 
 /*
- * The limit for GET over HTTP: libmicrohttpd with one epoll thread that answers every request with
- * the same prepared reply. usage: bare_mhd PORT < FILE, where FILE holds header lines, an empty
- * line, and the body: what the server under test sent.
+ * The limit for requests over HTTP: libmicrohttpd with one epoll thread that answers every request,
+ * with or without a body, with the same prepared reply. usage: bare_mhd PORT < FILE, where FILE
+ * holds header lines, an empty line, and the body: what the server under test sent.
  */
 
 #define REPLY_BYTES_MAX (1u << 20)
@@ -21,9 +21,12 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
     (void)method;
     (void)version;
     (void)upload;
-    (void)upload_bytes;
     if (!*context) {
         *context = &seen; /* a reply in the first call would close the connection */
+        return MHD_YES;
+    }
+    if (*upload_bytes) {
+        *upload_bytes = 0; /* a part of the body: taken, and no reply before its end */
         return MHD_YES;
     }
     return MHD_queue_response(connection, MHD_HTTP_OK, cls);

@@ -57,10 +57,29 @@ static void check(enum st_status status, const struct st_error *err)
     }
 }
 
-struct server *bench_node_start(uint32_t devices, uint64_t device_memory_bytes)
+static const struct {
+    const char *name;
+    enum gpu_driver_choice driver;
+    enum gpu_nvls_mode nvls;
+} drivers[] = {
+    {"software", GPU_DRIVER_SOFTWARE, GPU_NVLS_AUTO},
+    /* Multicast of real devices is shared with every other program of the machine: never here. */
+    {"cuda", GPU_DRIVER_CUDA, GPU_NVLS_OFF},
+};
+
+struct server *bench_node_start(const char *driver, uint32_t devices, uint64_t device_memory_bytes)
 {
+    size_t row = 0, rows = sizeof(drivers) / sizeof(drivers[0]);
+    while (row < rows && strcmp(drivers[row].name, driver) != 0) {
+        row++;
+    }
+    if (row == rows) {
+        fprintf(stderr, "bench: no driver is called %s\n", driver);
+        exit(2);
+    }
     struct server_options options = {
-        .gpu = {.driver = GPU_DRIVER_SOFTWARE,
+        .gpu = {.driver = drivers[row].driver,
+                .nvls = drivers[row].nvls,
                 .software_devices = devices,
                 .software_memory_bytes = device_memory_bytes},
         .node_name = "bench",
@@ -104,6 +123,28 @@ static void finish(struct server_operation *operation, const char **ret_algorith
     }
     server_snapshot_release(&view->base);
     server_operation_release(operation);
+}
+
+void bench_tensor_delete(struct server *server, const char *id)
+{
+    struct server_operation *operation = NULL;
+    struct st_error err = {0};
+    check(server_tensor_delete(server, &caller, id, false, &operation, &err), &err);
+    finish(operation, NULL);
+}
+
+void bench_fill(struct server *server, const char *tensor, double value)
+{
+    struct server_fill_request request = {.pattern = GPU_FILL_VALUE,
+                                          .number = SERVER_NUMBER_DOUBLE,
+                                          .double_value = value,
+                                          .rank = -1,
+                                          .expected_generation = SERVER_GENERATION_ANY};
+    snprintf(request.tensor, sizeof(request.tensor), "%s", tensor);
+    struct server_operation *operation = NULL;
+    struct st_error err = {0};
+    check(server_fill(server, &caller, &request, &operation, &err), &err);
+    finish(operation, NULL);
 }
 
 void bench_group(struct server *server, const char *id, uint32_t ranks, uint32_t devices)

@@ -1,222 +1,290 @@
 /*
- * One row of the collectives benchmark on the software driver: our collective and every bare loop
- * in turn, on the same buffers, in one process. usage: collectives_bench COLLECTIVE BYTES RANKS
- * DEVICES REPEATS Prints one JSON object. BYTES are those of the larger side on one rank; float32;
- * sum.
+ * One row of the collectives benchmark: our collective and every candidate for its limit in turn,
+ * on one node in this process. BYTES are those of the larger side on one rank; float32; sum.
+ *
+ * usage: collectives_bench [--driver software|cuda] [--limit loops|copy] [--turns]
+ *                          COLLECTIVE BYTES RANKS DEVICES REPEATS
+ *
+ * Prints one JSON object; "ours_us" are from submit to done, "device_us" (with --limit copy, on one
+ * device) between events around the launches. With --turns, one object when the row is set up and
+ * one for each line of standard input: "run" (REPEATS calls) or "check".
  */
+#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "tests/bench/bare_loop.h"
-#include "tests/bench/bench_node.h"
+#include "tests/bench/bench_row.h"
+#include "tests/bench/device_timer.h"
 
 #define VARIANTS_MAX 64
-
-/* How a collective maps to tensors: the sizes of its sides and the arrays that a bare loop touches.
+#define REPEATS_MAX 4096
+/* A launch below this is timed as a run of launches: one alone is shorter than the clock is good.
  */
-static const struct row {
+#define SMALL_BYTES (1u << 20)
+#define SMALL_REPEAT 20u
+
+/** What a row is held against: several candidates, of which the fastest is the limit. */
+struct limit {
     const char *name;
-    bool input_is_slice, output_is_slice, in_place;
-    bool reads_root; /* the bare loop reads one array and writes the others */
-} rows[] = {
-    {"all_reduce", false, false, false, false}, {"reduce_scatter", false, true, false, false},
-    {"broadcast", false, false, true, true},    {"all_gather", true, false, false, false},
-    {"all_to_all", false, false, false, false},
+    unsigned (*start)(struct bench *b); /**< @return candidates. Before the first run. */
+    double (*run)(struct bench *b, unsigned candidate); /**< @return microseconds. */
+    void (*describe)(const struct bench *b, unsigned candidate, char *text, size_t bytes);
 };
 
-struct bench {
-    const struct row *row;
-    struct server *server;
-    uint32_t ranks, devices;
-    uint64_t count, slice; /* elements of the larger side, of one slice */
-    struct server_collective_request request;
-};
+/* ---------------------------------------------------------------- loops on the host */
 
-static float input_value(uint32_t rank, uint64_t i)
-{
-    return (float)((i * 7 + rank * 13) % 101);
-}
-
-static float sum_value(const struct bench *b, uint64_t i)
-{
-    float sum = 0;
-    for (uint32_t rank = 0; rank < b->ranks; rank++) {
-        sum += input_value(rank, i);
-    }
-    return sum;
-}
-
-static float expected(const struct bench *b, uint32_t rank, uint64_t i)
-{
-    const char *name = b->row->name;
-    if (!strcmp(name, "all_reduce")) {
-        return sum_value(b, i);
-    }
-    if (!strcmp(name, "reduce_scatter")) {
-        return sum_value(b, rank * b->slice + i);
-    }
-    if (!strcmp(name, "broadcast")) {
-        return input_value(0, i);
-    }
-    if (!strcmp(name, "all_gather")) {
-        return input_value((uint32_t)(i / b->slice), i % b->slice);
-    }
-    return input_value((uint32_t)(i / b->slice), rank * b->slice + i % b->slice);
-}
-
-static void put_inputs(const struct bench *b, float *buffer)
-{
-    uint64_t count = b->row->input_is_slice ? b->slice : b->count;
-    for (uint32_t rank = 0; rank < b->ranks; rank++) {
-        for (uint64_t i = 0; i < count; i++) {
-            buffer[i] = input_value(rank, i);
-        }
-        bench_put(b->server, "in", rank, buffer, count * sizeof(float));
-    }
-}
-
-static bool outputs_are_right(const struct bench *b, float *buffer)
-{
-    uint64_t count = b->row->output_is_slice ? b->slice : b->count;
-    const char *tensor = b->row->in_place ? "in" : "out";
-    for (uint32_t rank = 0; rank < b->ranks; rank++) {
-        bench_get(b->server, tensor, rank, buffer, count * sizeof(float));
-        for (uint64_t i = 0; i < count; i++) {
-            if (buffer[i] != expected(b, rank, i)) {
-                return false;
-            }
-        }
-    }
-    return true;
-}
+static struct bare_variant variants[VARIANTS_MAX];
+static struct bare_work work;
 
 static char *address(const struct bench *b, const char *tensor, uint32_t rank)
 {
     return (char *)(uintptr_t)bench_tensor_address(b->server, tensor, rank);
 }
 
-static void fill_work(const struct bench *b, struct bare_work *work)
+static unsigned loops_start(struct bench *b)
 {
-    uint32_t first_written = b->row->reads_root ? 1 : 0;
-    *work = (struct bare_work){.bytes = b->count * sizeof(float)};
-    work->reads = b->row->reads_root ? 1 : b->ranks;
-    for (uint32_t rank = 0; rank < work->reads; rank++) {
-        work->input[rank] = address(b, "in", rank);
+    unsigned cores = (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
+    bool slices = b->row->input_is_slice || b->row->output_is_slice;
+    work = (struct bare_work){.bytes = b->count * sizeof(float),
+                              .reads = bench_row_reads(b),
+                              .writes = bench_row_writes(b)};
+    if (slices) {
+        bench_tensor(b->server, "g", "whole", ST_DTYPE_FLOAT32, b->count);
+        memset(address(b, "whole", 0), 0, work.bytes);
     }
-    work->writes = b->ranks - first_written;
-    for (uint32_t i = 0; i < work->writes; i++) {
-        work->output[i] = address(b, b->row->in_place ? "in" : "out", i + first_written);
+    for (uint32_t i = 0; i < work.reads; i++) {
+        work.input[i] = address(b, b->row->input_is_slice ? "whole" : "in", i);
     }
-    /* all_gather reads w slices in all, which is one whole array; reduce_scatter writes as much. */
-    if (b->row->input_is_slice) {
-        work->reads = 1;
-        work->input[0] = address(b, "whole", 0);
+    for (uint32_t i = 0; i < work.writes; i++) {
+        const char *tensor = b->row->output_is_slice ? "whole" : bench_row_output(b);
+        work.output[i] = address(b, tensor, b->row->from_root ? i + 1 : i);
     }
-    if (b->row->output_is_slice) {
-        work->writes = 1;
-        work->output[0] = address(b, "whole", 0);
+    bare_start(cores);
+    return bare_variants(cores, variants, VARIANTS_MAX);
+}
+
+static double loops_run(struct bench *b, unsigned candidate)
+{
+    (void)b;
+    return (double)bare_run(&work, &variants[candidate]) / 1e3;
+}
+
+static void loops_describe(const struct bench *b, unsigned candidate, char *text, size_t bytes)
+{
+    const struct bare_variant *variant = &variants[candidate];
+    (void)b;
+    snprintf(text, bytes, "%u threads, %s stores, %zu byte blocks, %u read %u written",
+             variant->threads, variant->non_temporal ? "non-temporal" : "normal",
+             variant->block_bytes, work.reads, work.writes);
+}
+
+/* ---------------------------------------------------------------- copies on the device */
+
+static const char *const copies[] = {"cuMemcpyDtoDAsync", "copy kernel (broadcast of 2 ranks)"};
+#define COPIES (sizeof(copies) / sizeof(copies[0]))
+
+/** Bytes of one copy that reads and writes as much as the row. */
+static uint64_t copy_bytes(const struct bench *b)
+{
+    uint64_t arrays = bench_row_reads(b) + bench_row_writes(b);
+    return arrays * b->count * sizeof(float) / 2;
+}
+
+static unsigned copies_start(struct bench *b)
+{
+    bench_group(b->server, "c", 2, 1);
+    bench_tensor(b->server, "c", "copy", ST_DTYPE_FLOAT32, copy_bytes(b) / sizeof(float));
+    bench_fill(b->server, "copy", 1.0);
+    return COPIES;
+}
+
+static double copies_run(struct bench *b, unsigned candidate)
+{
+    struct server_collective_request request = b->request;
+    const char *algorithm = NULL;
+    if (candidate == 0) {
+        return device_timer_copy(b->server, "copy", copy_bytes(b));
+    }
+    request.collective = gpu_collective_find("broadcast");
+    snprintf(request.tensor, sizeof(request.tensor), "copy");
+    request.output[0] = '\0';
+    request.algorithm = gpu_algorithm_find("two_shot"); /* a kernel, also for a plain copy */
+    device_timer_start(1);
+    bench_collective(b->server, &request, &algorithm);
+    return device_timer_stop();
+}
+
+static void copies_describe(const struct bench *b, unsigned candidate, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "%s, %llu bytes", copies[candidate], (unsigned long long)copy_bytes(b));
+}
+
+static const struct limit limits[] = {
+    {"loops", loops_start, loops_run, loops_describe},
+    {"copy", copies_start, copies_run, copies_describe},
+};
+
+/* ---------------------------------------------------------------- one row */
+
+struct run {
+    struct bench bench;
+    const struct limit *limit;
+    unsigned candidates, repeats;
+    bool device_time, right;
+    const char *algorithm;
+    double ours[REPEATS_MAX], device[REPEATS_MAX], limits[VARIANTS_MAX][REPEATS_MAX];
+};
+
+static void check(struct run *run)
+{
+    bench_row_put(&run->bench);
+    bench_collective(run->bench.server, &run->bench.request, &run->algorithm);
+    run->right = run->right && bench_row_is_right(&run->bench);
+}
+
+static void measure(struct run *run)
+{
+    struct bench *b = &run->bench;
+    bool small = b->count * sizeof(float) < SMALL_BYTES;
+    for (unsigned i = 0; i < run->repeats; i++) {
+        run->ours[i] = (double)bench_collective(b->server, &b->request, &run->algorithm) / 1e3;
+        if (run->device_time) {
+            device_timer_start(small ? SMALL_REPEAT : 1);
+            bench_collective(b->server, &b->request, &run->algorithm);
+            run->device[i] = device_timer_stop();
+        }
+        for (unsigned candidate = 0; candidate < run->candidates; candidate++) {
+            run->limits[candidate][i] = run->limit->run(b, candidate);
+        }
     }
 }
 
 static void print_values(const char *name, const double *values, unsigned count)
 {
-    printf("\"%s\":[", name);
+    printf(",\"%s\":[", name);
     for (unsigned i = 0; i < count; i++) {
         printf("%s%.2f", i ? "," : "", values[i]);
     }
     printf("]");
 }
 
-static void measure(struct bench *b, unsigned repeats)
+/** @param count of values: 0 when nothing has been measured. */
+static void print(struct run *run, unsigned count)
 {
-    static double ours[4096], bare[VARIANTS_MAX][4096];
-    float *buffer = malloc(b->count * sizeof(float));
-    struct bare_variant variants[VARIANTS_MAX];
-    unsigned cores = (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
-    unsigned variant_count = bare_variants(cores, variants, VARIANTS_MAX);
-    struct bare_work work;
-    const char *algorithm = NULL;
-    if (!buffer) {
-        exit(1);
-    }
-    bare_start(cores);
-    put_inputs(b, buffer);
-    bench_collective(b->server, &b->request, &algorithm);
-    bool right = outputs_are_right(b, buffer);
-    fill_work(b, &work);
-    for (unsigned i = 0; i < repeats; i++) {
-        ours[i] = (double)bench_collective(b->server, &b->request, &algorithm) / 1e3;
-        for (unsigned v = 0; v < variant_count; v++) {
-            bare[v][i] = (double)bare_run(&work, &variants[v]) / 1e3;
+    printf("{\"collective\":\"%s\",\"algorithm\":\"%s\",\"right\":%s", run->bench.row->name,
+           run->algorithm, run->right ? "true" : "false");
+    if (count > 0) {
+        char text[160] = "";
+        unsigned best = 0;
+        print_values("ours_us", run->ours, count);
+        if (run->device_time) {
+            print_values("device_us", run->device, count);
         }
-    }
-    put_inputs(b, buffer);
-    bench_collective(b->server, &b->request, &algorithm);
-    right = right && outputs_are_right(b, buffer);
-    unsigned best = 0;
-    double limit = 0;
-    for (unsigned v = 0; v < variant_count; v++) {
-        double median = bench_quantile(bare[v], repeats, 0.5);
-        if (v == 0 || median < limit) {
-            limit = median;
-            best = v;
+        for (unsigned i = 0; i < run->candidates; i++) {
+            bool faster = bench_quantile(run->limits[i], count, 0.5) <
+                          bench_quantile(run->limits[best], count, 0.5);
+            best = faster ? i : best;
         }
+        run->limit->describe(&run->bench, best, text, sizeof(text));
+        printf(",\"limit_us\":%.2f,\"limit\":\"%s\"", bench_quantile(run->limits[best], count, 0.5),
+               text);
     }
-    printf("{\"collective\":\"%s\",\"algorithm\":\"%s\",\"right\":%s,\"limit_us\":%.2f,"
-           "\"limit\":\"%u threads, %s stores, %zu byte blocks, %u read %u written\",",
-           b->row->name, algorithm, right ? "true" : "false", limit, variants[best].threads,
-           variants[best].non_temporal ? "non-temporal" : "normal", variants[best].block_bytes,
-           work.reads, work.writes);
-    print_values("ours_us", ours, repeats);
     printf("}\n");
-    free(buffer);
+    fflush(stdout);
 }
 
-static const struct row *find_row(const char *name)
+static void take_turns(struct run *run)
 {
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        if (!strcmp(rows[i].name, name)) {
-            return &rows[i];
+    char line[64];
+    print(run, 0);
+    while (fgets(line, sizeof(line), stdin)) {
+        bool measures = !strcmp(line, "run\n");
+        if (measures) {
+            measure(run);
+        } else {
+            check(run);
+        }
+        print(run, measures ? run->repeats : 0);
+    }
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: collectives_bench [--driver software|cuda] [--limit loops|copy] "
+                    "[--turns] COLLECTIVE BYTES RANKS DEVICES REPEATS\n");
+    return 2;
+}
+
+static const struct limit *find_limit(const char *name)
+{
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        if (!strcmp(limits[i].name, name)) {
+            return &limits[i];
         }
     }
     return NULL;
 }
 
+/** The positional arguments. @return false: they are wrong. */
+static bool parse(struct run *run, char **argv)
+{
+    struct bench *b = &run->bench;
+    b->row = bench_row_find(argv[0]);
+    b->ranks = (uint32_t)strtoul(argv[2], NULL, 10);
+    b->devices = (uint32_t)strtoul(argv[3], NULL, 10);
+    run->repeats = (unsigned)strtoul(argv[4], NULL, 10);
+    b->count = strtoull(argv[1], NULL, 10) / sizeof(float);
+    b->slice = b->ranks > 0 ? b->count / b->ranks : 0;
+    return b->row && b->slice > 0 && b->devices > 0 && run->repeats > 0 &&
+           run->repeats <= REPEATS_MAX;
+}
+
 int main(int argc, char **argv)
 {
-    struct bench b = {.row = argc == 6 ? find_row(argv[1]) : NULL};
-    if (!b.row) {
-        fprintf(stderr, "usage: collectives_bench COLLECTIVE BYTES RANKS DEVICES REPEATS\n");
-        return 2;
+    static struct run run = {.right = true};
+    static const struct option options[] = {{"driver", required_argument, NULL, 'd'},
+                                            {"limit", required_argument, NULL, 'l'},
+                                            {"turns", no_argument, NULL, 't'},
+                                            {0}};
+    const char *driver = "software", *limit = NULL;
+    bool turns = false;
+    for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        driver = option == 'd' ? optarg : driver;
+        limit = option == 'l' ? optarg : limit;
+        turns = turns || option == 't';
+        if (option == '?') {
+            return usage();
+        }
     }
-    uint64_t bytes = strtoull(argv[2], NULL, 10);
-    b.ranks = (uint32_t)strtoul(argv[3], NULL, 10);
-    b.devices = (uint32_t)strtoul(argv[4], NULL, 10);
-    unsigned repeats = (unsigned)strtoul(argv[5], NULL, 10);
-    b.count = bytes / sizeof(float);
-    b.slice = b.count / b.ranks;
-    b.server = bench_node_start(b.devices, 0);
-    bench_group(b.server, "g", b.ranks, b.devices);
-    bench_tensor(b.server, "g", "in", ST_DTYPE_FLOAT32, b.row->input_is_slice ? b.slice : b.count);
-    if (!b.row->in_place) {
-        bench_tensor(b.server, "g", "out", ST_DTYPE_FLOAT32,
-                     b.row->output_is_slice ? b.slice : b.count);
+    bool software = !strcmp(driver, "software");
+    run.limit = find_limit(limit ? limit : software ? "loops" : "copy");
+    if (argc - optind != 5 || !run.limit || !parse(&run, argv + optind) ||
+        (run.limit->run == loops_run && !software)) {
+        return usage();
     }
-    if (b.row->input_is_slice || b.row->output_is_slice) {
-        bench_tensor(b.server, "g", "whole", ST_DTYPE_FLOAT32, b.count);
-        memset(address(&b, "whole", 0), 0, b.count * sizeof(float));
+    bool timer = run.limit->run == copies_run;
+    run.device_time = timer && run.bench.devices == 1;
+    run.bench.server = bench_node_start(driver, run.bench.devices, 0);
+    if (timer) {
+        device_timer_install(run.bench.server);
     }
-    b.request = (struct server_collective_request){
-        .collective = gpu_collective_find(b.row->name),
-        .tensor = "in",
-        .op = ST_OP_SUM,
-        .deterministic = -1,
-        .expected_generation = SERVER_GENERATION_ANY,
-    };
-    snprintf(b.request.output, sizeof(b.request.output), "%s", b.row->in_place ? "" : "out");
-    measure(&b, repeats < 4096 ? repeats : 4096);
-    bench_node_stop(b.server);
+    bench_row_create(&run.bench);
+    check(&run);
+    run.candidates = run.limit->start(&run.bench);
+    if (turns) {
+        take_turns(&run);
+    } else {
+        measure(&run);
+        check(&run);
+        print(&run, run.repeats);
+    }
+    bench_row_destroy(&run.bench);
+    if (timer) {
+        device_timer_remove(run.bench.server);
+    }
+    bench_node_stop(run.bench.server);
     return 0;
 }

@@ -22,7 +22,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: latency_bench [iterations]\n");
         return 2;
     }
-    struct server *server = bench_node_start(LATENCY_RANKS, LATENCY_DEVICE_BYTES);
+    struct server *server = bench_node_start("software", LATENCY_RANKS, LATENCY_DEVICE_BYTES);
     bench_group(server, "g", LATENCY_RANKS, LATENCY_RANKS);
     bench_tensor(server, "g", "t", ST_DTYPE_FLOAT32, LATENCY_BYTES / sizeof(float));
     struct server_collective_request request = {

@@ -2,6 +2,10 @@
 """Run the benchmark rows beside their limits and peers, interleaved, and print tables.
 
 usage: run.py --build DIR [--quick | --tiny] [--no-peers] [--json FILE] [--only NAME,...] [--rounds N]
+              [--driver software|cuda] [--one-device] [--python PYTHON]
+
+With --driver cuda the rows are those of one real device (device_rows.py); --one-device runs these rows on
+the software driver too. PYTHON is the one that has PyTorch.
 
 Every row is run in rounds; a round runs ours (with the bare loops in the same process, call by call) and
 then each peer once, so that a machine that changes its speed changes it for all. Medians are over all
@@ -11,12 +15,13 @@ import argparse
 import datetime
 import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+
+import device_rows
 
 MIB = 1 << 20
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -29,11 +34,6 @@ PEERS = {
     "openmpi_han": ("openmpi", OPEN_MPI + ["--mca", "coll_han_priority", "100"]),
     "mpich": ("mpich", ["mpirun.mpich"]),
 }
-
-
-def quantile(values, fraction):
-    ordered = sorted(values)
-    return ordered[round(fraction * (len(ordered) - 1))]
 
 
 class Bench:
@@ -91,10 +91,10 @@ class Bench:
         row = {
             "collective": collective, "algorithm": result["algorithm"], "dtype": "float32", "ranks": ranks,
             "devices": devices, "nodes": 1, "bytes_per_rank": size, "median_us": round(median, 2),
-            "p10_us": round(quantile(ours, 0.1), 2), "p90_us": round(quantile(ours, 0.9), 2),
+            "p10_us": round(device_rows.quantile(ours, 0.1), 2), "p90_us": round(device_rows.quantile(ours, 0.9), 2),
             "limit_us": round(limit, 2), "ratio_to_limit": round(limit / median, 3), "limit": limits[-1][1],
             "peers": peers, "ratio_to_fastest_peer": round(fastest / median, 2) if fastest else None,
-            "driver": "software", "machine": machine(), "date": datetime.date.today().isoformat(),
+            "driver": "software", "machine": device_rows.machine("software"), "date": datetime.date.today().isoformat(),
         }
         self.rows.append(row)
         print_row(row)
@@ -105,16 +105,6 @@ class Bench:
             with open(self.options.json, "w", encoding="utf-8") as file:
                 json.dump({"rows": self.rows}, file, indent=1)
                 file.write("\n")
-
-
-def machine():
-    model = platform.processor() or platform.machine()
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        for line in file:
-            if line.startswith("model name"):
-                model = line.split(":", 1)[1].strip()
-                break
-    return f"{model}, {os.cpu_count()} cores"
 
 
 HEADER = (f"{'collective':<15}{'ranks':>6}{'devices':>8}{'bytes':>11}{'median us':>11}{'p10':>10}{'p90':>10}"
@@ -150,11 +140,17 @@ def main():
     parser.add_argument("--json")
     parser.add_argument("--only", default="")
     parser.add_argument("--rounds", type=int)
+    parser.add_argument("--driver", choices=["software", "cuda"], default="software")
+    parser.add_argument("--one-device", action="store_true")
+    parser.add_argument("--python", default=sys.executable)
     options = parser.parse_args()
     if options.rounds is None:
         options.rounds = 1 if options.tiny else 3 if options.quick else 5
+    if options.one_device or options.driver == "cuda":
+        sys.exit(1 if device_rows.DeviceBench(options).run() else 0)
     bench = Bench(options)
-    print(f"{machine()}, {datetime.date.today().isoformat()}, software driver, float32 sum, in process")
+    machine = device_rows.machine("software")
+    print(f"{machine}, {datetime.date.today().isoformat()}, software driver, float32 sum, in process")
     print(HEADER)
     only = set(filter(None, options.only.split(",")))
     for row in plan(options):

@@ -13,8 +13,9 @@ st_test(contract/gpu/misuse
 target_link_options(test_contract_gpu_misuse PRIVATE -Wl,--wrap=gpu_twin_find)
 
 # The same rows on a real device.
-st_test(gpu/misuse_cuda SOURCES ${CMAKE_SOURCE_DIR}/tests/contract/gpu/misuse.c TIMEOUT 600
-  USES gpu/driver base)
+st_test(gpu/misuse_cuda TIMEOUT 600
+  SOURCES ${CMAKE_SOURCE_DIR}/tests/contract/gpu/misuse.c support/cuda_there.c
+  USES gpu/cuda gpu/driver base)
 
 # Where a real cuda.h is installed, our own types are compared with it.
 find_path(CUDA_H_DIR cuda.h PATHS /usr/local/cuda/include)

@@ -6,7 +6,8 @@
 #   expect 201 POST /v1/groups '{"devices":"all"}'
 #   server_stop                      # SIGTERM; asserts exit 0 and that nothing is left
 #
-# SYMTENSORD names the program. Everything a test prints after a failure goes to standard error.
+# SYMTENSORD names the program. With SYMTENSOR_TEST_DRIVER=cuda the devices are real ones; see make_group() in
+# cases.sh. Everything a test prints after a failure goes to standard error.
 set -u
 
 SYMTENSORD=${SYMTENSORD:-symtensord}
@@ -39,10 +40,15 @@ fail() {
     FAILURES=$((FAILURES + 1))
 }
 
+TEST_DRIVER=${SYMTENSOR_TEST_DRIVER:-software}
+DEVICE_OPTIONS=(--driver software --software-devices 4 --software-memory 64MiB)
+# Multicast of real devices is shared with every other program of the machine: tests leave it alone.
+[ "$TEST_DRIVER" = software ] || DEVICE_OPTIONS=(--driver "$TEST_DRIVER" --nvls=off)
+
 # server_spawn [options...]: start without waiting for anything.
 server_spawn() {
     mkdir -p -m 0750 "$WORK/run"
-    "$SYMTENSORD" --driver software --software-devices 4 --software-memory 64MiB \
+    "$SYMTENSORD" "${DEVICE_OPTIONS[@]}" \
         --health-listen off --unix-socket "$SOCKET" "$@" 2>>"$LOG" &
     SERVER_PID=$!
 }

@@ -145,6 +145,7 @@ def test_an_address_in_use_names_itself_and_the_option():
 
 
 def test_wrong_options_end_with_2_and_a_message():
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     rows = [
         (["--listen", "127.0.0.1:1"], "--insecure", 2),
         (["--tokens-file", "x"], "--tokens-file: is not an option", 2),
@@ -156,6 +157,9 @@ def test_wrong_options_end_with_2_and_a_message():
         (["--health-listen", "127.0.0.1:"], "--health-listen", 1),
         (["--health-listen", "127.0.0.1:99999"], "--health-listen", 1),
         (["--allowed-hosts", "a,b c:d"], "--allowed-hosts", 1),
+        (["--software-memory", "8000000GiB"], "software_memory: 4 devices can have at most", 1),
+        (["--software-memory", str(machine // 4 + (1 << 30))], "at most", 1),
+        (["--software-memory", "18446744073709551615"], "software_memory", 1),
     ]
     for options, message, code in rows:
         if "--unix-socket" not in options:

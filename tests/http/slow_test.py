@@ -11,6 +11,7 @@ from harness import Reply, Server, closes
 HEADER_SECONDS = 10  # ST_HTTP_HEADER_SECONDS
 WAITERS = 100
 CONNECTIONS_MAX = 1024  # ST_HTTP_CONNECTIONS_MAX
+HEALTH_CONNECTIONS_MAX = 64  # ST_HTTP_HEALTH_CONNECTIONS_MAX
 
 
 def drip(connection, pieces, seconds):
@@ -38,19 +39,24 @@ def test_a_head_that_never_ends_is_cut():
     with Server() as server:
         first = server.connect()
         first.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n")
+        named = server.connect()
+        named.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n")
         silent = server.connect()
         used = server.connect()  # one that was served before has the same budget for its next head
         used.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert Reply.read(used).code == 200
         used.sendall(b"GET /livez HTTP/1.1\r\n")
         seconds = drip(first, (b"X-%d: a\r\n" % i for i in range(1000)), 30)
+        told = Reply.read(named)  # what has a first line is told why
+        assert told.code == 408 and told.reason == "TRANSFER_STALLED", told.body
+        assert told.headers["connection"] == "close" and closes(named)
         assert seconds is not None and HEADER_SECONDS - 1 < seconds < HEADER_SECONDS + 5, seconds
         silent.settimeout(5 * harness.SLOWER)
         assert closes(silent)
         used.settimeout(5 * harness.SLOWER)
-        assert closes(used)
+        assert Reply.read(used).code == 408 and closes(used)
         metrics = server.request("GET", "/metrics").body.decode()
-        assert 'symtensor_http_cut_connections_total{phase="head"} 3' in metrics
+        assert 'symtensor_http_cut_connections_total{phase="head"} 4' in metrics
 
 
 def rss_kib(pid):
@@ -109,6 +115,38 @@ def test_the_health_listener_answers_when_the_other_is_full():
         for connection in idle:
             connection.close()
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_the_health_listener_answers_however_many_hold_it_open():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+
+    def connect():
+        return socket.create_connection(("127.0.0.1", port), 3 * harness.SLOWER)
+
+    with Server("--health-listen", f"127.0.0.1:{port}") as server:
+        scraper = connect()  # keeps its connection, and asks now and then
+        held = []
+        for i in range(300):
+            held.append(connect())
+            if i % 3 == 1:
+                held[-1].sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n")
+            if i % 3 == 2:
+                held[-1].sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            if i % 20 == 0:
+                started = time.monotonic()
+                with connect() as connection:
+                    connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+                    assert Reply.read(connection).code == 200
+                assert time.monotonic() - started < 1 * harness.SLOWER
+        time.sleep(0.2)
+        count = [line for line in server.request("GET", "/metrics").body.decode().splitlines()
+                 if line.startswith("symtensor_http_connections ")]
+        assert int(count[0].rsplit(" ", 1)[1]) <= HEALTH_CONNECTIONS_MAX + 1, count
+        assert closes(scraper), "the oldest is the first to go"
+        for connection in held:
+            connection.close()
 
 
 def test_waiting_clients_that_leave_take_nothing_with_them():

@@ -8,6 +8,7 @@
 
 #ifdef PROBE_REAL
 #include <cuda.h>
+#include <cudaTypedefs.h>
 #define SYMTENSOR_GPU_DRIVER_CUDA_TYPES_H /* the table is to be made of the real types */
 #endif
 #include "gpu/driver/cuda_values.h"
@@ -19,6 +20,13 @@
                                                 __typeof__(((struct gpu_driver *)0)->call)),       \
                    #call " has another signature");
 GPU_DRIVER_CALLS(X)
+#undef X
+/* The version that a driver is asked for is one that has this signature. */
+#define X(call, version, need)                                                                     \
+    _Static_assert(__builtin_types_compatible_p(PFN_##call##_v##version,                           \
+                                                __typeof__(((struct gpu_driver *)0)->call)),       \
+                   #call " has another signature in version " #version);
+GPU_DRIVER_VERSIONS(X)
 #undef X
 #endif
 
@@ -42,6 +50,20 @@ static void print_values(void)
 #undef X
     VALUE(CU_STREAM_DEFAULT);
     VALUE(CU_STREAM_NON_BLOCKING);
+    VALUE(CU_CTX_SCHED_AUTO);
+    VALUE(CU_CTX_SCHED_SPIN);
+    VALUE(CU_CTX_SCHED_YIELD);
+    VALUE(CU_CTX_SCHED_BLOCKING_SYNC);
+    VALUE(CU_CTX_SCHED_MASK);
+    VALUE(CU_COMPUTEMODE_DEFAULT);
+    VALUE(CU_COMPUTEMODE_PROHIBITED);
+    VALUE(CU_COMPUTEMODE_EXCLUSIVE_PROCESS);
+    VALUE(CU_GET_PROC_ADDRESS_DEFAULT);
+    VALUE(CU_GET_PROC_ADDRESS_LEGACY_STREAM);
+    VALUE(CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
+    VALUE(CU_GET_PROC_ADDRESS_SUCCESS);
+    VALUE(CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+    VALUE(CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
     VALUE(CU_EVENT_DEFAULT);
     VALUE(CU_EVENT_BLOCKING_SYNC);
     VALUE(CU_EVENT_DISABLE_TIMING);
@@ -49,6 +71,10 @@ static void print_values(void)
     VALUE(CU_MEMHOSTALLOC_PORTABLE);
     VALUE(CU_MEMHOSTALLOC_DEVICEMAP);
     VALUE(CU_MEMHOSTALLOC_WRITECOMBINED);
+    VALUE(CU_MEMORYTYPE_HOST);
+    VALUE(CU_MEMORYTYPE_DEVICE);
+    VALUE(CU_MEMORYTYPE_ARRAY);
+    VALUE(CU_MEMORYTYPE_UNIFIED);
     VALUE(CU_MEM_HANDLE_TYPE_NONE);
     VALUE(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     VALUE(CU_MEM_HANDLE_TYPE_WIN32);
@@ -67,6 +93,55 @@ static void print_values(void)
     VALUE(CU_MULTICAST_GRANULARITY_RECOMMENDED);
 }
 
+static void print_graph_layout(void)
+{
+    SIZE(CUgraph);
+    SIZE(CUgraphNode);
+    SIZE(CUgraphExec);
+    SIZE(CUarray);
+    SIZE(CUkernel);
+    SIZE(CUmemorytype);
+    SIZE(CUDA_KERNEL_NODE_PARAMS);
+    OFFSET(CUDA_KERNEL_NODE_PARAMS, func);
+    OFFSET(CUDA_KERNEL_NODE_PARAMS, gridDimX);
+    OFFSET(CUDA_KERNEL_NODE_PARAMS, gridDimY);
+    OFFSET(CUDA_KERNEL_NODE_PARAMS, gridDimZ);
+    OFFSET(CUDA_KERNEL_NODE_PARAMS, blockDimX);
+    OFFSET(CUDA_KERNEL_NODE_PARAMS, blockDimY);
+    OFFSET(CUDA_KERNEL_NODE_PARAMS, blockDimZ);
+    OFFSET(CUDA_KERNEL_NODE_PARAMS, sharedMemBytes);
+    OFFSET(CUDA_KERNEL_NODE_PARAMS, kernelParams);
+    OFFSET(CUDA_KERNEL_NODE_PARAMS, extra);
+    OFFSET(CUDA_KERNEL_NODE_PARAMS, kern);
+    OFFSET(CUDA_KERNEL_NODE_PARAMS, ctx);
+    SIZE(CUDA_MEMCPY3D);
+    OFFSET(CUDA_MEMCPY3D, srcXInBytes);
+    OFFSET(CUDA_MEMCPY3D, srcY);
+    OFFSET(CUDA_MEMCPY3D, srcZ);
+    OFFSET(CUDA_MEMCPY3D, srcLOD);
+    OFFSET(CUDA_MEMCPY3D, srcMemoryType);
+    OFFSET(CUDA_MEMCPY3D, srcHost);
+    OFFSET(CUDA_MEMCPY3D, srcDevice);
+    OFFSET(CUDA_MEMCPY3D, srcArray);
+    OFFSET(CUDA_MEMCPY3D, reserved0);
+    OFFSET(CUDA_MEMCPY3D, srcPitch);
+    OFFSET(CUDA_MEMCPY3D, srcHeight);
+    OFFSET(CUDA_MEMCPY3D, dstXInBytes);
+    OFFSET(CUDA_MEMCPY3D, dstY);
+    OFFSET(CUDA_MEMCPY3D, dstZ);
+    OFFSET(CUDA_MEMCPY3D, dstLOD);
+    OFFSET(CUDA_MEMCPY3D, dstMemoryType);
+    OFFSET(CUDA_MEMCPY3D, dstHost);
+    OFFSET(CUDA_MEMCPY3D, dstDevice);
+    OFFSET(CUDA_MEMCPY3D, dstArray);
+    OFFSET(CUDA_MEMCPY3D, reserved1);
+    OFFSET(CUDA_MEMCPY3D, dstPitch);
+    OFFSET(CUDA_MEMCPY3D, dstHeight);
+    OFFSET(CUDA_MEMCPY3D, WidthInBytes);
+    OFFSET(CUDA_MEMCPY3D, Height);
+    OFFSET(CUDA_MEMCPY3D, Depth);
+}
+
 static void print_layout(void)
 {
     SIZE(CUresult);
@@ -81,6 +156,7 @@ static void print_layout(void)
     SIZE(CUevent);
     SIZE(CUhostFn);
     SIZE(CUuuid);
+    SIZE(CUdriverProcAddressQueryResult);
     SIZE(CUmemAllocationHandleType);
     SIZE(CUmemFabricHandle);
     SIZE(CUmemLocation);
@@ -103,6 +179,7 @@ static void print_layout(void)
     OFFSET(CUmulticastObjectProp, size);
     OFFSET(CUmulticastObjectProp, handleTypes);
     OFFSET(CUmulticastObjectProp, flags);
+    print_graph_layout();
 }
 
 int main(void)

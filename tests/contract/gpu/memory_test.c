@@ -102,7 +102,8 @@ static void sizes_are_rounded_and_small_ones_share_a_slab(void **state)
         assert_int_equal(info->size_bytes, rows[i].spec.size_bytes);
         assert_int_equal(info->allocated_bytes, rows[i].allocated);
         assert_int_equal(info->slab, rows[i].slab);
-        assert_int_equal(owned(3), rows[i].slab ? RIG_GRANULE : rows[i].allocated);
+        assert_int_equal(owned(0),
+                         rig_fold(&rig, 4) * (rows[i].slab ? RIG_GRANULE : rows[i].allocated));
         gpu_memory_destroy(memory);
         rig_assert_no_memory(&rig);
     }
@@ -187,6 +188,7 @@ static void too_large_for_ever_is_not_no_room_now(void **state)
 static void running_out_of_descriptors_is_said(void **state)
 {
     (void)state;
+    rig_needs_software("its memory is a descriptor of the process");
     rig_open(&rig, &(struct rig_options){.memory_bytes = ST_GIB});
     struct gpu_team *team = rig_team(&rig, 4, 4);
     struct gpu_memory *memories[64] = {NULL};
@@ -250,7 +252,7 @@ static void parts_of_a_slab_do_not_touch_each_other(void **state)
             write_bytes(team, memories[i], rank, 1 + 97 * i, (unsigned char)(3 * i + rank));
         }
     }
-    assert_int_equal(owned(0), RIG_GRANULE); /* one slab holds them all */
+    assert_int_equal(owned(0), rig_fold(&rig, 3) * RIG_GRANULE); /* one slab holds them all */
     for (unsigned i = 0; i < 64; i++) {
         for (uint32_t rank = 0; rank < 3; rank++) {
             assert_true(
@@ -355,8 +357,8 @@ static bool sweep_once(struct gpu_team *team, const struct sweep *sweep, uint64_
     struct gpu_memory *memory;
     struct st_error err;
     struct gpu_software_usage before, after;
-    gpu_software_usage(&before);
-    unsigned fds = test_open_fds();
+    rig_usage(&before);
+    unsigned fds = rig_open_fds();
     gpu_faults_arm_any(nth, failure->result);
     enum st_status status = create(team, &sweep->spec, &memory, &err);
     bool fired = gpu_faults_disarm();
@@ -371,9 +373,9 @@ static bool sweep_once(struct gpu_team *team, const struct sweep *sweep, uint64_
         assert_true(all_bytes(team, memory, 0, sweep->spec.size_bytes, 0));
     }
     gpu_memory_destroy(memory);
-    gpu_software_usage(&after);
+    rig_usage(&after);
     assert_memory_equal(&before, &after, sizeof(before));
-    assert_int_equal(test_open_fds(), fds);
+    assert_int_equal(rig_open_fds(), fds);
     return fired;
 }
 
@@ -387,13 +389,14 @@ static struct gpu_memory *use_slab(struct gpu_team *team, const struct gpu_memor
     return keeper;
 }
 
-/** Mappings of this process; a sanitizer's allocator makes some whenever it likes. */
+/** Mappings of this process; a sanitizer's allocator and a real driver make some whenever they
+ * like. */
 static unsigned own_mappings(void)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     return 0;
 #else
-    return test_mappings();
+    return rig_is_hardware() ? 0 : test_mappings();
 #endif
 }
 
@@ -420,6 +423,9 @@ static void whatever_call_fails_a_creation_leaves_nothing(void **state)
     gpu_memory_destroy(first);
     for (size_t i = 0; i < 2 * sizeof(sweeps) / sizeof(sweeps[0]); i++) {
         const struct sweep *sweep = &sweeps[i / 2];
+        if (rig_is_hardware() && sweep->spec.multicast == GPU_MULTICAST_REQUIRED) {
+            continue;
+        }
         struct gpu_memory *keeper = sweep->used_slab ? use_slab(team, &sweep->spec) : NULL;
         unsigned mappings = own_mappings();
         uint64_t nth = 1;
@@ -438,8 +444,10 @@ static void whatever_call_fails_a_creation_leaves_nothing(void **state)
 static void whatever_call_fails_a_team_leaves_nothing(void **state)
 {
     (void)state;
-    static const uint32_t devices[] = {2, 0, 1, 2};
+    static const uint32_t wanted[] = {2, 0, 1, 2};
+    uint32_t devices[4];
     rig_open(&rig, &(struct rig_options){0});
+    rig_ordinals(&rig, wanted, 4, devices);
     bool fired = true;
     for (uint64_t nth = 1; fired; nth++) {
         struct gpu_team *team = NULL;
@@ -455,29 +463,46 @@ static void whatever_call_fails_a_team_leaves_nothing(void **state)
     rig_close(&rig);
 }
 
+/** Devices that did not open. */
+static uint32_t unavailable_devices(const struct gpu *gpu)
+{
+    uint32_t unavailable = 0;
+    for (uint32_t i = 0; i < gpu_device_count(gpu); i++) {
+        unavailable += gpu_device_state(gpu, i) == GPU_DEVICE_UNAVAILABLE;
+    }
+    return unavailable;
+}
+
+/** A call about one device costs that device, or nothing; others cost the start. */
 static void whatever_call_fails_opening_leaves_nothing(void **state)
 {
     (void)state;
-    const struct gpu_options options = {.driver = GPU_DRIVER_AUTO, .software_devices = 2};
-    unsigned opened = 0;
+    const struct gpu_options options = {
+        .driver = rig_driver(), .nvls = GPU_NVLS_OFF, .software_devices = 2};
+    unsigned opened = 0, failed = 0, without = 0;
     rig_open(&rig, &(struct rig_options){0}); /* whatever a first opening makes for good */
     rig_close(&rig);
-    unsigned fds = test_open_fds();
-    for (uint64_t nth = 1; opened < 20; nth++) {
+    unsigned fds = rig_open_fds();
+    for (uint64_t nth = 1; opened < 5; nth++) {
         char fault[32];
         struct gpu *gpu = NULL;
         struct st_error err = {0};
         snprintf(fault, sizeof(fault), "any:%llu=1", (unsigned long long)nth);
         setenv("SYMTENSOR_FAULTS", fault, 1);
         enum st_status status = gpu_open(&options, &gpu, &err);
-        gpu_faults_disarm();
+        bool fired = gpu_faults_disarm();
         assert_int_equal(status == ST_OK, gpu != NULL);
         assert_true(status == ST_OK || err.status == status);
+        failed += status != ST_OK;
+        without += gpu && unavailable_devices(gpu);
+        assert_true(fired || (gpu && !unavailable_devices(gpu)));
         gpu_close(gpu);
-        assert_int_equal(test_open_fds(), fds);
-        opened += status == ST_OK;
+        assert_int_equal(rig_open_fds(), fds);
+        opened += !fired;
     }
     unsetenv("SYMTENSOR_FAULTS");
+    assert_true(failed >= 3); /* cuInit, cuDriverGetVersion, cuDeviceGetCount */
+    assert_true(without >= 10 || rig_is_hardware()); /* which may have one device only */
 }
 
 static void the_driver_that_is_asked_for_must_be_there(void **state)
@@ -485,13 +510,108 @@ static void the_driver_that_is_asked_for_must_be_there(void **state)
     (void)state;
     struct gpu *gpu = NULL;
     struct st_error err = {0};
-    const struct gpu_options options = {.driver = GPU_DRIVER_CUDA};
+    const struct gpu_options options = {.driver = GPU_DRIVER_CUDA, .nvls = GPU_NVLS_OFF};
+    setenv("SYMTENSOR_FAULTS", "cuInit:1=100", 1); /* where there is one */
     assert_int_equal(gpu_open(&options, &gpu, &err), ST_FAILED_PRECONDITION);
     assert_int_equal(err.reason, ST_REASON_NO_DRIVER);
+    assert_non_null(strstr(err.message, "NVIDIA_VISIBLE_DEVICES"));
     assert_null(gpu);
+    gpu_faults_disarm();
     setenv("SYMTENSOR_FAULTS", "cuNothing:1=1", 1);
     assert_int_equal(gpu_open(&(struct gpu_options){0}, &gpu, &err), ST_INVALID_ARGUMENT);
     unsetenv("SYMTENSOR_FAULTS");
+}
+
+/* ---------------------------------------------------------------- devices that do not open */
+
+/** Open with a fault; the message of whatever fails must be about that. */
+static enum st_status open_with_fault(const char *fault, uint32_t devices, struct gpu **ret_gpu,
+                                      struct st_error *err)
+{
+    const struct gpu_options options = {.driver = GPU_DRIVER_SOFTWARE,
+                                        .software_devices = devices,
+                                        .software_memory_bytes = 64 * ST_MIB};
+    *ret_gpu = NULL;
+    *err = (struct st_error){0};
+    setenv("SYMTENSOR_FAULTS", fault, 1);
+    enum st_status status = gpu_open(&options, ret_gpu, err);
+    unsetenv("SYMTENSOR_FAULTS");
+    assert_true(gpu_faults_disarm());
+    return status;
+}
+
+static void a_device_that_does_not_open_is_unavailable_and_the_others_go_on(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fault, *reason;
+        bool known; /**< Name and uuid were learnt before. */
+    } rows[] = {
+        {"cuDevicePrimaryCtxRetain:2=46",
+         "cuDevicePrimaryCtxRetain answered CUDA_ERROR_DEVICE_UNAV", true},
+        {"cuDeviceGet:2=101", "cuDeviceGet answered CUDA_ERROR_INVALID_DEVICE (101)", false},
+        {"cuStreamCreateWithPriority:2=719", "CUDA_ERROR_LAUNCH_FAILED (719)", true},
+        {"cuMemGetAllocationGranularity:7=1", "cuMemGetAllocationGranularity", true},
+        {"cuCtxSetCurrent:3=999", "cuCtxSetCurrent", true},
+    };
+    rig_needs_software("it has four devices");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct gpu_team *team = NULL;
+        struct st_error err;
+        unsigned fds = test_open_fds();
+        assert_status(open_with_fault(rows[i].fault, 4, &rig.gpu, &err), ST_OK);
+        rig.device_count = 4;
+        assert_int_equal(gpu_device_state(rig.gpu, 1), GPU_DEVICE_UNAVAILABLE);
+        assert_int_equal(unavailable_devices(rig.gpu), 1);
+        assert_non_null(strstr(gpu_device_state_reason(rig.gpu, 1), rows[i].reason));
+        assert_int_equal(gpu_device_info(rig.gpu, 1)->uuid[0] != '\0', rows[i].known);
+        assert_int_equal(gpu_team_create(rig.gpu, (uint32_t[]){0, 1}, 2, &team, &err),
+                         ST_UNAVAILABLE);
+        assert_int_equal(err.reason, ST_REASON_DEVICE_UNAVAILABLE);
+        assert_string_equal(err.details[0].value, "1");
+        assert_false(gpu_peer_access(rig.gpu, 0, 1));
+        assert_true(gpu_peer_access(rig.gpu, 0, 2));
+        /* What the watch of hanging calls says changes nothing. */
+        gpu_device_mark_degraded(rig.gpu, 1);
+        gpu_device_clear_degraded(rig.gpu, 1);
+        assert_int_equal(gpu_device_state(rig.gpu, 1), GPU_DEVICE_UNAVAILABLE);
+        team = rig_team_of(&rig, (uint32_t[]){0, 2, 3}, 3);
+        struct gpu_memory *memory =
+            must_create(team, &(struct gpu_memory_spec){.size_bytes = RIG_GRANULE});
+        write_bytes(team, memory, 1, RIG_GRANULE, 7);
+        assert_true(all_bytes(team, memory, 1, RIG_GRANULE, 7));
+        gpu_memory_destroy(memory);
+        gpu_team_destroy(team);
+        gpu_close(rig.gpu);
+        assert_int_equal(test_open_fds(), fds);
+    }
+}
+
+static void with_no_device_that_opens_the_start_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fault;
+        enum st_reason reason;
+        const char *message;
+    } rows[] = {
+        {"cuDevicePrimaryCtxRetain:1=46,cuDevicePrimaryCtxRetain:2=46",
+         ST_REASON_DEVICE_UNAVAILABLE, "none of the 2 devices"},
+        {"cuDevicePrimaryCtxRetain:1=46,cuDeviceGet:2=1", ST_REASON_DEVICE_UNAVAILABLE,
+         "cuDevicePrimaryCtxRetain answered CUDA_ERROR_DEVICE_UNAVAILABLE (46)"},
+        /* The attribute that is asked first: no virtual memory. */
+        {"cuDeviceGetAttribute:1=1,cuDeviceGetAttribute:2=1", ST_REASON_NO_DRIVER,
+         "no virtual memory"},
+    };
+    rig_needs_software("it has two devices");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct gpu *gpu;
+        struct st_error err;
+        assert_int_not_equal(open_with_fault(rows[i].fault, 2, &gpu, &err), ST_OK);
+        assert_null(gpu);
+        assert_int_equal(err.reason, rows[i].reason);
+        assert_non_null(strstr(err.message, rows[i].message));
+    }
 }
 
 /* ---------------------------------------------------------------- accounting */
@@ -499,14 +619,14 @@ static void the_driver_that_is_asked_for_must_be_there(void **state)
 /** What every device must own, told from what lives. */
 static void assert_owned(uint64_t own_bytes, bool slab[static 3])
 {
-    for (uint32_t i = 0; i < 2; i++) {
+    for (uint32_t i = 0; i < 2 && i < rig.device_count; i++) {
         struct gpu_device_memory memory;
         struct gpu_software_usage usage;
         gpu_device_memory(rig.gpu, i, &memory);
-        gpu_software_usage(&usage);
+        rig_usage(&usage);
         uint64_t slabs = (uint64_t)slab[0] + slab[1] + slab[2];
-        assert_int_equal(memory.owned_bytes, own_bytes + slabs * RIG_GRANULE);
-        assert_int_equal(usage.allocated_bytes, 2 * memory.owned_bytes);
+        assert_int_equal(memory.owned_bytes, rig_fold(&rig, 2) * (own_bytes + slabs * RIG_GRANULE));
+        assert_true(rig_is_hardware() || usage.allocated_bytes == 2 * memory.owned_bytes);
     }
 }
 
@@ -553,9 +673,8 @@ static void after_ten_thousand_random_steps_the_books_are_exact(void **state)
                 const struct gpu_memory_info *info =
                     memories[k] ? gpu_memory_info(memories[k]) : NULL;
                 own_bytes += info && !info->slab ? info->allocated_bytes : 0;
-                int kind = specs[k].type == GPU_MEMORY_GLOBAL             ? 2
-                           : specs[k].multicast == GPU_MULTICAST_DISABLED ? 1
-                                                                          : 0;
+                bool unicast = specs[k].multicast == GPU_MULTICAST_DISABLED || rig_is_hardware();
+                int kind = specs[k].type == GPU_MEMORY_GLOBAL ? 2 : unicast ? 1 : 0;
                 slab[kind] |= info && info->slab;
             }
             assert_owned(own_bytes, slab);
@@ -587,11 +706,10 @@ static void *hang_in_thread(void *arg)
 static void what_a_hanging_call_works_on_is_quarantined_and_other_devices_go_on(void **state)
 {
     (void)state;
-    rig_open(&rig, &(struct rig_options){0});
+    rig_open(&rig, &(struct rig_options){.distinct = 2});
     struct hanging hanging = {.team = rig_team(&rig, 1, 1)};
-    struct gpu_team *other = NULL;
+    struct gpu_team *other = rig_team_of(&rig, (uint32_t[]){1}, 1);
     struct st_error err = {0};
-    assert_status(gpu_team_create(rig.gpu, (uint32_t[]){1}, 1, &other, &err), ST_OK);
     pthread_t thread;
     uint64_t calls = gpu_faults_calls(GPU_CALL_cuMemMap);
     gpu_faults_arm_hang(GPU_CALL_cuMemMap, 1, 400);
@@ -663,7 +781,7 @@ static void without_peer_access_symmetric_memory_is_refused_with_the_pair(void *
 static void a_team_must_name_devices_that_exist(void **state)
 {
     (void)state;
-    static const uint32_t devices[65] = {0, 4};
+    static const uint32_t devices[65] = {0, ST_DEVICES_MAX - 1};
     struct gpu_team *team = NULL;
     struct st_error err = {0};
     rig_open(&rig, &(struct rig_options){0});
@@ -725,16 +843,17 @@ static void a_driver_without_a_device_is_no_driver_and_is_closed(void **state)
 {
     (void)state;
     static const char *const faults[] = {"cuInit:1=100", "cuDeviceGetCount:1=100"};
-    unsigned fds = test_open_fds();
+    const struct gpu_options options = {.driver = rig_driver(), .nvls = GPU_NVLS_OFF};
+    unsigned fds = rig_open_fds();
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
         struct gpu *gpu = NULL;
         struct st_error err = {0};
         setenv("SYMTENSOR_FAULTS", faults[i], 1);
-        assert_int_equal(gpu_open(&(struct gpu_options){0}, &gpu, &err), ST_FAILED_PRECONDITION);
+        assert_int_equal(gpu_open(&options, &gpu, &err), ST_FAILED_PRECONDITION);
         unsetenv("SYMTENSOR_FAULTS");
         assert_true(gpu_faults_disarm());
         assert_int_equal(err.reason, ST_REASON_NO_DRIVER);
-        assert_int_equal(test_open_fds(), fds);
+        assert_int_equal(rig_open_fds(), fds);
         rig_open(&rig, &(struct rig_options){0});
         rig_close(&rig);
     }
@@ -758,6 +877,8 @@ int main(void)
         cmocka_unit_test(whatever_call_fails_a_team_leaves_nothing),
         cmocka_unit_test(whatever_call_fails_opening_leaves_nothing),
         cmocka_unit_test(the_driver_that_is_asked_for_must_be_there),
+        cmocka_unit_test(a_device_that_does_not_open_is_unavailable_and_the_others_go_on),
+        cmocka_unit_test(with_no_device_that_opens_the_start_is_refused),
         cmocka_unit_test(after_ten_thousand_random_steps_the_books_are_exact),
         cmocka_unit_test(what_a_hanging_call_works_on_is_quarantined_and_other_devices_go_on),
         cmocka_unit_test(what_the_driver_does_not_take_back_stays_counted),

@@ -577,6 +577,21 @@ static CUresult asking_for_an_unknown_attribute(struct misuse_setup *s)
     return s->driver->cuDeviceGetAttribute(&value, (CUdevice_attribute)100000, 0);
 }
 
+static CUresult scheduling_in_an_unknown_way(struct misuse_setup *s)
+{
+    return s->driver->cuDevicePrimaryCtxSetFlags(0, 3);
+}
+
+static CUresult scheduling_on_a_device_that_is_not_there(struct misuse_setup *s)
+{
+    return s->driver->cuDevicePrimaryCtxSetFlags(4096, CU_CTX_SCHED_BLOCKING_SYNC);
+}
+
+static CUresult loading_what_is_no_function(struct misuse_setup *s)
+{
+    return s->driver->cuFuncLoad(NULL);
+}
+
 static CUresult asking_for_a_device_that_is_not_there(struct misuse_setup *s)
 {
     CUdevice device;
@@ -926,6 +941,12 @@ const struct misuse_row misuse_rows[] = {
      MISUSE_DOCUMENTED, MISUSE_NEEDS_NOTHING},
     {"asking for an unknown attribute", asking_for_an_unknown_attribute, CUDA_ERROR_INVALID_VALUE,
      MISUSE_DOCUMENTED, MISUSE_NEEDS_NOTHING},
+    {"scheduling in an unknown way", scheduling_in_an_unknown_way, CUDA_ERROR_INVALID_VALUE,
+     MISUSE_DOCUMENTED, MISUSE_NEEDS_NOTHING},
+    {"scheduling on a device that is not there", scheduling_on_a_device_that_is_not_there,
+     CUDA_ERROR_INVALID_DEVICE, MISUSE_DOCUMENTED, MISUSE_NEEDS_NOTHING},
+    {"loading what is no function", loading_what_is_no_function, CUDA_ERROR_INVALID_HANDLE,
+     MISUSE_OURS, MISUSE_NEEDS_SOFTWARE},
     {"asking for a device that is not there", asking_for_a_device_that_is_not_there,
      CUDA_ERROR_INVALID_DEVICE, MISUSE_DOCUMENTED, MISUSE_NEEDS_NOTHING},
     {"asking for a negative device", asking_for_a_negative_device, CUDA_ERROR_INVALID_DEVICE,

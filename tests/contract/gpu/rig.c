@@ -12,10 +12,101 @@ static void set_variable(const char *name, const char *value)
     }
 }
 
+/* A real driver keeps some memory of what it makes for a first launch, copy or stream. */
+#define HARDWARE_SLACK (64 * ST_MIB)
+
+bool rig_is_hardware(void)
+{
+    const char *driver = getenv("SYMTENSOR_TEST_DRIVER");
+    return driver && strcmp(driver, "cuda") == 0;
+}
+
+enum gpu_driver_choice rig_driver(void)
+{
+    return rig_is_hardware() ? GPU_DRIVER_CUDA : GPU_DRIVER_SOFTWARE;
+}
+
+bool rig_can(const struct rig_options *options)
+{
+    bool software = options->no_multicast || options->no_fabric || options->multicast_slots ||
+                    options->multicast_recommended || options->no_peer || options->launch_delay_us;
+    return !rig_is_hardware() || !software;
+}
+
+void rig_needs_software(const char *why)
+{
+    if (rig_is_hardware()) {
+        print_message("needs the software driver: %s\n", why);
+        skip();
+    }
+}
+
+/** The options as gpu_open() takes them. @p devices are there: those that are missing are folded.
+ */
+static struct gpu_options rig_gpu_options(const struct rig_options *options, uint32_t devices)
+{
+    uint32_t wanted = options->devices ? options->devices : 4;
+    uint64_t memory = options->memory_bytes ? options->memory_bytes : 64 * ST_MIB;
+    uint64_t fold = (wanted + devices - 1) / devices;
+    struct gpu_options gpu = {
+        .driver = rig_driver(),
+        .software_devices = wanted,
+        .software_memory_bytes = memory,
+        .device_memory_limit = options->limit_bytes,
+        .nvls = options->nvls,
+        .nvls_slots = options->nvls_slots,
+        .graphs = options->graphs,
+    };
+    const char *graphs = getenv("SYMTENSOR_TEST_GRAPHS");
+    if (gpu.graphs == GPU_GRAPHS_AUTO && graphs && strcmp(graphs, "on") == 0) {
+        gpu.graphs = GPU_GRAPHS_ON;
+    }
+    if (rig_is_hardware()) {
+        gpu.nvls = GPU_NVLS_OFF;
+        gpu.device_memory_limit = fold * (options->limit_bytes ? options->limit_bytes : memory);
+    }
+    return gpu;
+}
+
+/** How many devices a real driver has; learnt once. */
+static uint32_t rig_hardware_devices(void)
+{
+    static uint32_t devices;
+    if (!devices) {
+        struct gpu *gpu = NULL;
+        struct st_error err = {0};
+        const struct gpu_options options = {.driver = GPU_DRIVER_CUDA, .nvls = GPU_NVLS_OFF};
+        assert_status(gpu_open(&options, &gpu, &err), ST_OK);
+        devices = gpu_device_count(gpu);
+        gpu_close(gpu);
+    }
+    return devices;
+}
+
+static void rig_note_base(struct rig *rig)
+{
+    rig_usage(&rig->base);
+    for (uint32_t i = 0; i < gpu_device_count(rig->gpu); i++) {
+        struct gpu_device_memory memory;
+        gpu_device_memory(rig->gpu, i, &memory);
+        rig->base_free[i] = memory.free_bytes;
+    }
+}
+
 void rig_open(struct rig *rig, const struct rig_options *options)
 {
     struct st_error err = {0};
     *rig = (struct rig){0};
+    if (!rig_can(options)) {
+        rig_needs_software("the test is about a condition that only it can make");
+    }
+    uint32_t wanted = options->devices ? options->devices : 4;
+    uint32_t devices = rig_is_hardware() ? rig_hardware_devices() : wanted;
+    rig->device_count = devices < wanted ? devices : wanted;
+    if (rig->device_count < options->distinct) {
+        print_message("needs %u devices, %u are there\n", options->distinct, devices);
+        skip();
+    }
     set_variable("SYMTENSOR_SOFTWARE_NO_MULTICAST", options->no_multicast);
     set_variable("SYMTENSOR_SOFTWARE_NO_FABRIC", options->no_fabric);
     set_variable("SYMTENSOR_SOFTWARE_MULTICAST_SLOTS", options->multicast_slots);
@@ -25,23 +116,29 @@ void rig_open(struct rig *rig, const struct rig_options *options)
     if (options->watch) {
         assert_status(st_timers_create(&rig->timers, &err), ST_OK);
     }
-    const struct gpu_options wanted = {
-        .driver = GPU_DRIVER_SOFTWARE,
-        .software_devices = options->devices ? options->devices : 4,
-        .software_memory_bytes = options->memory_bytes ? options->memory_bytes : 64 * ST_MIB,
-        .device_memory_limit = options->limit_bytes,
-        .nvls = options->nvls,
-        .nvls_slots = options->nvls_slots,
-        .timers = rig->timers,
-    };
-    assert_status(gpu_open(&wanted, &rig->gpu, &err), ST_OK);
-    gpu_software_usage(&rig->base);
+    struct gpu_options gpu = rig_gpu_options(options, rig->device_count);
+    gpu.timers = rig->timers;
+    assert_status(gpu_open(&gpu, &rig->gpu, &err), ST_OK);
+    rig_note_base(rig);
+}
+
+void rig_usage(struct gpu_software_usage *ret)
+{
+    *ret = (struct gpu_software_usage){0};
+    if (!rig_is_hardware()) {
+        gpu_software_usage(ret);
+    }
+}
+
+unsigned rig_open_fds(void)
+{
+    return rig_is_hardware() ? 0 : test_open_fds();
 }
 
 void rig_assert_no_memory(const struct rig *rig)
 {
     struct gpu_software_usage usage;
-    gpu_software_usage(&usage);
+    rig_usage(&usage);
     assert_int_equal(usage.allocations, 0);
     assert_int_equal(usage.allocated_bytes, 0);
     assert_int_equal(usage.reservations, 0);
@@ -51,9 +148,10 @@ void rig_assert_no_memory(const struct rig *rig)
     for (uint32_t i = 0; i < gpu_device_count(rig->gpu); i++) {
         struct gpu_device_memory memory;
         gpu_device_memory(rig->gpu, i, &memory);
+        uint64_t slack = rig_is_hardware() ? HARDWARE_SLACK : 0;
         assert_int_equal(memory.owned_bytes, 0);
         assert_int_equal(memory.quarantined_bytes, 0);
-        assert_int_equal(memory.free_bytes, gpu_device_info(rig->gpu, i)->total_bytes);
+        assert_true(memory.free_bytes + slack >= rig->base_free[i]);
     }
     assert_int_equal(gpu_multicast_list(rig->gpu, NULL, 0), 0);
 }
@@ -61,7 +159,7 @@ void rig_assert_no_memory(const struct rig *rig)
 void rig_assert_clean(const struct rig *rig)
 {
     struct gpu_software_usage usage;
-    gpu_software_usage(&usage);
+    rig_usage(&usage);
     rig_assert_no_memory(rig);
     assert_int_equal(usage.streams, rig->base.streams);
     assert_int_equal(usage.events, rig->base.events);
@@ -74,16 +172,35 @@ void rig_close(struct rig *rig)
     st_timers_destroy(rig->timers);
 }
 
+uint32_t rig_fold(const struct rig *rig, uint32_t devices)
+{
+    return (devices + rig->device_count - 1) / rig->device_count;
+}
+
+void rig_ordinals(const struct rig *rig, const uint32_t *wanted, uint32_t ranks, uint32_t *ret)
+{
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        ret[rank] = wanted[rank] % rig->device_count;
+    }
+}
+
+struct gpu_team *rig_team_of(const struct rig *rig, const uint32_t *ordinals, uint32_t ranks)
+{
+    uint32_t there[ST_NODE_RANKS_MAX];
+    struct gpu_team *team = NULL;
+    struct st_error err = {0};
+    rig_ordinals(rig, ordinals, ranks, there);
+    assert_status(gpu_team_create(rig->gpu, there, ranks, &team, &err), ST_OK);
+    return team;
+}
+
 struct gpu_team *rig_team(const struct rig *rig, uint32_t ranks, uint32_t devices)
 {
     uint32_t ordinals[ST_NODE_RANKS_MAX];
     for (uint32_t rank = 0; rank < ranks; rank++) {
         ordinals[rank] = rank % devices;
     }
-    struct gpu_team *team = NULL;
-    struct st_error err = {0};
-    assert_status(gpu_team_create(rig->gpu, ordinals, ranks, &team, &err), ST_OK);
-    return team;
+    return rig_team_of(rig, ordinals, ranks);
 }
 
 struct gpu_memory *rig_memory(struct gpu_team *team, uint64_t bytes)

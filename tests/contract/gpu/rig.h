@@ -10,19 +10,28 @@
 #include "gpu/gpu.h"
 #include "gpu/software/software.h"
 
-/** gpu/gpu.h over the software driver, with whatever condition a test is about. */
+/**
+ * gpu/gpu.h over the software driver, with whatever condition a test is about; over a real one with
+ * SYMTENSOR_TEST_DRIVER=cuda in the environment. There
+ *   - tests whose condition only software can make are skipped by rig_open();
+ *   - multicast is off, whatever a test asks for: it must not be used on a shared machine;
+ *   - where a test wants more devices than there are, ranks share devices ("folding"): a device
+ *     then stands for several and may take as many times the memory.
+ */
 
 #define RIG_GRANULE (2ull << 20)
 
 /** Conditions. Zero: none. */
 struct rig_options {
     uint32_t devices;      /**< 0: 4. */
+    uint32_t distinct;     /**< So many must really be there, without folding. */
     uint64_t memory_bytes; /**< Per device; 0: 64 MiB. */
     uint64_t limit_bytes;
     enum gpu_nvls_mode nvls;
     uint32_t nvls_slots;
-    bool watch;               /**< With a timer that watches jobs. */
-    const char *no_multicast; /**< "1", ...: values of SYMTENSOR_SOFTWARE_..., NULL: not set. */
+    enum gpu_graphs_mode graphs; /**< AUTO: on where SYMTENSOR_TEST_GRAPHS is "on". */
+    bool watch;                  /**< With a timer that watches jobs. */
+    const char *no_multicast;    /**< "1", ...: values of SYMTENSOR_SOFTWARE_..., NULL: not set. */
     const char *no_fabric;
     const char *multicast_slots;
     const char *multicast_recommended;
@@ -33,9 +42,20 @@ struct rig_options {
 struct rig {
     struct gpu *gpu;
     struct st_timers *timers;
+    uint32_t device_count;          /**< Of options.devices, those that are really there. */
     struct gpu_software_usage base; /**< What the open devices themselves hold. */
+    uint64_t base_free[ST_DEVICES_MAX];
 };
 
+/** Whether a real driver is under test. */
+bool rig_is_hardware(void);
+/** The driver under test. */
+enum gpu_driver_choice rig_driver(void);
+/** Whether the driver under test can make the conditions; true for the software driver. */
+bool rig_can(const struct rig_options *options);
+/** Skip the test on a real driver. */
+void rig_needs_software(const char *why);
+/** Open; skips the test when the driver under test cannot (rig_can()) or has too few devices. */
 void rig_open(struct rig *rig, const struct rig_options *options);
 /** Close; asserts that callers left nothing behind. */
 void rig_close(struct rig *rig);
@@ -46,6 +66,16 @@ void rig_assert_clean(const struct rig *rig);
 
 /** A team with ranks on devices rank % devices. */
 struct gpu_team *rig_team(const struct rig *rig, uint32_t ranks, uint32_t devices);
+/** A team with the given ordinals, folded. */
+struct gpu_team *rig_team_of(const struct rig *rig, const uint32_t *ordinals, uint32_t ranks);
+/** How many of @p devices devices device 0 stands for: 1 without folding. */
+uint32_t rig_fold(const struct rig *rig, uint32_t devices);
+/** Ordinals of the devices that are really there, for @p ranks ranks. */
+void rig_ordinals(const struct rig *rig, const uint32_t *wanted, uint32_t ranks, uint32_t *ret);
+/** gpu_software_usage(), or zeros: a real driver tells no such thing. */
+void rig_usage(struct gpu_software_usage *ret);
+/** Open descriptors of the process, or 0 where a driver opens some when it likes. */
+unsigned rig_open_fds(void);
 /** Symmetric memory of its own. */
 struct gpu_memory *rig_memory(struct gpu_team *team, uint64_t bytes);
 

@@ -198,11 +198,14 @@ static void copies_go_between_ranks_teams_and_memory_types(void **state)
     };
     unsigned char *data = malloc(BYTES), *found = malloc(BYTES);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        rig_open(&rig, &(struct rig_options){.no_peer = rows[i].no_peer});
+        const struct rig_options options = {.no_peer = rows[i].no_peer};
+        if (!rig_can(&options)) {
+            continue;
+        }
+        rig_open(&rig, &options);
         struct gpu_team *team = rig_team(&rig, 2, 2);
-        struct gpu_team *other = NULL;
+        struct gpu_team *other = rig_team_of(&rig, (uint32_t[]){3, 2}, 2);
         struct st_error err = {0};
-        assert_status(gpu_team_create(rig.gpu, (uint32_t[]){3, 2}, 2, &other, &err), ST_OK);
         struct gpu_team *to_team = rows[i].other_team ? other : team;
         const struct gpu_memory_spec from = {.size_bytes = BYTES, .type = rows[i].from};
         const struct gpu_memory_spec to = {.size_bytes = BYTES, .type = rows[i].to};
@@ -232,6 +235,66 @@ static void copies_go_between_ranks_teams_and_memory_types(void **state)
     }
     free(data);
     free(found);
+}
+
+/** Between teams of one device each. */
+static void a_copy_between_teams_goes_directly_where_devices_reach_each_other(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *no_peer;
+        uint32_t to_device;
+        bool denied; /**< The driver refuses to give access. */
+        bool wants, direct;
+    } rows[] = {
+        {NULL, 1, false, true, true},        {NULL, 0, false, false, true},
+        {"0:1", 1, false, true, true},       {"1:0", 1, false, true, true},
+        {"0:1,1:0", 1, false, false, false}, {NULL, 1, true, true, false},
+    };
+    enum { BYTES = 2 * ST_STAGING_BYTES + 5 };
+    static unsigned char data[BYTES], found[BYTES];
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct rig_options options = {.no_peer = rows[i].no_peer, .distinct = 2};
+        if (!rig_can(&options)) {
+            continue;
+        }
+        rig_open(&rig, &options);
+        struct gpu_team *from = rig_team(&rig, 1, 1), *to = NULL;
+        struct st_error err = {0};
+        assert_status(gpu_team_create(rig.gpu, &rows[i].to_device, 1, &to, &err), ST_OK);
+        struct gpu_copy_spec spec = {.source = rig_memory(from, BYTES),
+                                     .destination = rig_memory(to, BYTES),
+                                     .bytes = BYTES};
+        memset(data, (int)i + 1, BYTES);
+        rig_write(&rig, from, spec.source, 0, data, BYTES);
+        assert_int_equal(gpu_copy_wants_access(&spec), rows[i].wants);
+        if (rows[i].denied) {
+            gpu_faults_arm(GPU_CALL_cuMemSetAccess, 1, CUDA_ERROR_INVALID_DEVICE);
+        }
+        gpu_copy_prepare(&spec);
+        (void)gpu_faults_disarm();
+        assert_int_equal(gpu_copy_wants_access(&spec), rows[i].wants && !rows[i].direct);
+        /* A second copy between devices, or a first one to the host, would fail. */
+        gpu_faults_arm(rows[i].direct ? GPU_CALL_cuMemcpyDtoDAsync : GPU_CALL_cuMemcpyDtoHAsync,
+                       rows[i].direct ? 2 : 4, CUDA_ERROR_INVALID_VALUE);
+        struct rig_wait wait = RIG_WAIT_INIT;
+        gpu_copy_run(to, &spec, rig_completion(&wait));
+        assert_int_equal(rig_await(&wait), ST_OK);
+        assert_false(gpu_faults_disarm());
+        gpu_faults_arm(rows[i].direct ? GPU_CALL_cuMemcpyDtoHAsync : GPU_CALL_cuMemcpyDtoDAsync, 1,
+                       CUDA_ERROR_INVALID_VALUE);
+        wait = (struct rig_wait)RIG_WAIT_INIT;
+        gpu_copy_run(to, &spec, rig_completion(&wait));
+        assert_int_equal(rig_await(&wait), ST_OK);
+        assert_false(gpu_faults_disarm());
+        rig_read(&rig, to, spec.destination, 0, found, BYTES);
+        assert_memory_equal(found, data, BYTES);
+        gpu_memory_destroy(spec.source);
+        gpu_memory_destroy(spec.destination);
+        gpu_team_destroy(from);
+        gpu_team_destroy(to);
+        rig_close(&rig);
+    }
 }
 
 /** Between devices of which no two reach each other: rank r's slices afterwards. */
@@ -358,13 +421,16 @@ static void poison(struct gpu_team *team, uint32_t lane, uint64_t address)
                                      .row_major = 1};
     struct st_error err = {0};
     assert_status(gpu_device_enter(device, &err), ST_OK);
-    (void)!gpu_device_launch(device, team->lanes[lane].stream, GPU_KERNEL_FILL, &params, 256, &err);
+    const struct gpu_launch launch = {
+        .kernel = GPU_KERNEL_FILL, .params = &params, .traffic_bytes = 256};
+    (void)!gpu_device_launch(device, team->lanes[lane].stream, &launch, &err);
 }
 
 static void a_sticky_error_ends_the_work_behind_it_in_bounded_time(void **state)
 {
     (void)state;
     static const char *const delays[] = {NULL, "50000"}; /* seen at once, or when it is too late */
+    rig_needs_software("a real driver is not to be used by the process any more afterwards");
     for (size_t i = 0; i < 2; i++) {
         rig_open(&rig, &(struct rig_options){.watch = true, .launch_delay_us = delays[i]});
         struct gpu_team *team = rig_team(&rig, 2, 2);
@@ -421,6 +487,97 @@ static void a_job_on_a_lost_device_waits_for_its_other_devices(void **state)
     rig_close(&rig);
 }
 
+/* ---------------------------------------------------------------- others keep a lane busy */
+
+static bool has_ended(struct rig_wait *wait)
+{
+    pthread_mutex_lock(&wait->lock);
+    bool ended = wait->calls > 0;
+    pthread_mutex_unlock(&wait->lock);
+    return ended;
+}
+
+/** Keep several fills on the team's first lane until other work has ended, at most 4 s. @return
+ * whether it has. */
+static bool ends_while_busy(struct gpu_team *team, struct gpu_memory *memory,
+                            struct rig_wait *other)
+{
+    enum { AT_ONCE = 3 };
+    const struct gpu_fill_spec spec = {.memory = memory,
+                                       .dtype = ST_DTYPE_INT32,
+                                       .shape = {.rank = 1, .dims = {64}},
+                                       .strides = {.dims = {1}}};
+    struct rig_wait waits[AT_ONCE];
+    uint64_t until_ns = st_clock_now_ns() + 4 * ST_NS_PER_SECOND;
+    uint32_t started = 0;
+    bool ended = false;
+    while (!ended && st_clock_now_ns() < until_ns) {
+        struct rig_wait *wait = &waits[started % AT_ONCE];
+        if (started >= AT_ONCE) {
+            assert_int_equal(rig_await(wait), ST_OK);
+        }
+        *wait = (struct rig_wait)RIG_WAIT_INIT;
+        gpu_fill_run(team, &spec, rig_completion(wait));
+        started++;
+        ended = has_ended(other);
+    }
+    for (uint32_t i = 0; i < started && i < AT_ONCE; i++) {
+        assert_int_equal(rig_await(&waits[i]), ST_OK);
+    }
+    return ended;
+}
+
+static void a_copy_to_a_lost_device_ends_though_others_use_its_other_lane(void **state)
+{
+    (void)state;
+    rig_open(&rig, &(struct rig_options){
+                       .watch = true, .launch_delay_us = "30000", .no_peer = "0:1,1:0"});
+    struct gpu_team *team = rig_team(&rig, 1, 1), *other = NULL;
+    struct st_error err = {0};
+    assert_status(gpu_team_create(rig.gpu, (uint32_t[]){1}, 1, &other, &err), ST_OK);
+    struct gpu_memory *gone = rig_memory(other, RIG_GRANULE);
+    uint64_t address = gpu_memory_address(gone, 0);
+    struct gpu_copy_spec spec = {.source = rig_memory(team, RIG_GRANULE),
+                                 .destination = rig_memory(other, RIG_GRANULE),
+                                 .bytes = RIG_GRANULE};
+    gpu_memory_destroy(gone);
+    struct rig_wait wait = RIG_WAIT_INIT;
+    poison(other, 0, address);
+    gpu_copy_run(team, &spec, rig_completion(&wait));
+    assert_true(ends_while_busy(team, spec.source, &wait));
+    assert_int_equal(wait.calls, 1);
+    assert_int_equal(wait.err.reason, ST_REASON_DEVICE_LOST);
+    assert_int_equal(gpu_device_state(rig.gpu, 0), GPU_DEVICE_OK);
+    struct gpu_software_usage usage;
+    gpu_software_usage(&usage);
+    assert_int_equal(usage.events, rig.base.events + 2); /* a lane's each */
+    gpu_memory_destroy(spec.source);
+    gpu_memory_destroy(spec.destination);
+    gpu_team_destroy(team);
+    gpu_team_destroy(other);
+    gpu_close(rig.gpu);
+    st_timers_destroy(rig.timers);
+}
+
+static void a_job_without_its_host_function_ends_though_others_use_its_lanes(void **state)
+{
+    (void)state;
+    rig_open(&rig, &(struct rig_options){.watch = true, .launch_delay_us = "30000"});
+    struct gpu_team *team = rig_team(&rig, 2, 2);
+    struct gpu_memory *memory = rig_memory(team, RIG_GRANULE);
+    struct rig_wait wait = RIG_WAIT_INIT;
+    struct gpu_collective_spec spec = all_reduce(team, memory, RIG_GRANULE / 4);
+    gpu_faults_arm(GPU_CALL_cuLaunchHostFunc, 1, CUDA_ERROR_INVALID_VALUE);
+    gpu_collective_run(team, &spec, rig_completion(&wait));
+    assert_true(gpu_faults_disarm());
+    assert_true(ends_while_busy(team, memory, &wait));
+    assert_int_equal(wait.calls, 1);
+    assert_int_equal(wait.err.reason, ST_REASON_DRIVER_ERROR);
+    gpu_memory_destroy(memory);
+    gpu_team_destroy(team);
+    rig_close(&rig);
+}
+
 static void tell_time(void *arg)
 {
     atomic_store((_Atomic uint64_t *)arg, st_clock_now_ns());
@@ -462,7 +619,7 @@ static void a_failure_says_whether_anything_was_queued(void **state)
 {
     (void)state;
     struct st_error err = {0};
-    rig_open(&rig, &(struct rig_options){0});
+    rig_open(&rig, &(struct rig_options){.distinct = 2});
     struct gpu_team *team = rig_team(&rig, 2, 2);
     struct gpu_memory *memory = rig_memory(team, RIG_GRANULE);
     for (uint64_t nth = 1; nth <= 2; nth++) {
@@ -482,6 +639,7 @@ static void a_failure_says_whether_anything_was_queued(void **state)
 static void without_kernels_the_plan_says_so_and_work_leaves_all_as_it_was(void **state)
 {
     (void)state;
+    rig_needs_software("it has two devices");
     setenv("SYMTENSOR_FAULTS", "cuModuleLoadData:2=209", 1);
     rig_open(&rig, &(struct rig_options){0});
     unsetenv("SYMTENSOR_FAULTS");
@@ -508,10 +666,8 @@ static void a_copy_finds_a_buffer_when_transfers_have_all_of_theirs(void **state
 {
     (void)state;
     void *buffers[ST_STAGING_BUFFERS_MAX];
-    struct st_error err = {0};
     rig_open(&rig, &(struct rig_options){0});
-    struct gpu_team *team = rig_team(&rig, 1, 1), *other = NULL;
-    assert_status(gpu_team_create(rig.gpu, (uint32_t[]){1}, 1, &other, &err), ST_OK);
+    struct gpu_team *team = rig_team(&rig, 1, 1), *other = rig_team_of(&rig, (uint32_t[]){1}, 1);
     struct gpu_copy_spec spec = {.source = rig_memory(team, RIG_GRANULE),
                                  .destination = rig_memory(other, RIG_GRANULE),
                                  .bytes = RIG_GRANULE};
@@ -595,10 +751,13 @@ int main(void)
         cmocka_unit_test(staging_buffers_run_out_and_come_back),
         cmocka_unit_test(a_buffer_that_cannot_be_made_is_tried_again),
         cmocka_unit_test(copies_go_between_ranks_teams_and_memory_types),
+        cmocka_unit_test(a_copy_between_teams_goes_directly_where_devices_reach_each_other),
         cmocka_unit_test(collectives_without_peer_access_go_by_copy_engine),
         cmocka_unit_test(whatever_call_fails_work_ends_once_and_with_the_error),
         cmocka_unit_test(a_sticky_error_ends_the_work_behind_it_in_bounded_time),
         cmocka_unit_test(a_job_on_a_lost_device_waits_for_its_other_devices),
+        cmocka_unit_test(a_copy_to_a_lost_device_ends_though_others_use_its_other_lane),
+        cmocka_unit_test(a_job_without_its_host_function_ends_though_others_use_its_lanes),
         cmocka_unit_test(a_driver_that_hangs_does_not_hold_the_timers),
         cmocka_unit_test(a_failure_says_whether_anything_was_queued),
         cmocka_unit_test(without_kernels_the_plan_says_so_and_work_leaves_all_as_it_was),

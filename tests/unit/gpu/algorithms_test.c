@@ -9,9 +9,10 @@
 
 static struct gpu_plan_input plan(const char *collective)
 {
+    const struct gpu_collective *row = gpu_collective_find(collective);
     return (struct gpu_plan_input){
-        .collective = gpu_collective_find(collective),
-        .shape = {.world_size = 4, .slice_count = 1024},
+        .collective = row,
+        .shape = {.world_size = 4, .slice_count = row->rule == GPU_SHAPE_EQUAL ? 1024 : 256},
         .dtype = ST_DTYPE_FLOAT32,
         .op = ST_OP_SUM,
         .large_bytes = 4096,

@@ -623,6 +623,27 @@ static void cancel_all_ends_every_transfer(void **state)
     node_transfer_close(&upload);
 }
 
+static void a_download_names_the_generation_that_a_write_is_compared_with(void **state)
+{
+    unsigned char data[16] = {0};
+    struct node_transfer download;
+    struct st_error err = {0};
+    node_tensor(*state, "g", "t", ST_DTYPE_UINT8, sizeof(data));
+    assert_int_equal(node_put(*state, "t", 0, data, sizeof(data), &err), ST_OK);
+    assert_int_equal(node_put(*state, "t", 1, data, sizeof(data), &err), ST_OK);
+    assert_int_equal(node_contents(*state, "t", 0).generation, 1);
+    struct server_transfer_request request = node_transfer_request("t", 0);
+    assert_int_equal(node_download_open(*state, &request, &download, &err), ST_OK);
+    uint64_t generation = server_transfer_generation(download.transfer);
+    node_transfer_close(&download);
+    assert_int_equal(generation, 2);
+    request.expected_generation = generation;
+    assert_int_equal(node_put_request(*state, &request, data, sizeof(data), &err), ST_OK);
+    assert_int_equal(node_put_request(*state, &request, data, sizeof(data), &err), ST_ABORTED);
+    assert_int_equal(err.reason, ST_REASON_GENERATION_MISMATCH);
+    assert_int_equal(node_contents(*state, "t", 0).generation, 3);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
@@ -643,6 +664,7 @@ int main(void)
         T(logical_order_is_row_major_whatever_the_strides),
         T(a_delete_waits_for_the_transfers_before_it),
         T(an_upload_that_never_moved_a_byte_changes_nothing),
+        T(a_download_names_the_generation_that_a_write_is_compared_with),
         T(one_generation_counts_the_writes_of_all_shards),
         T(readers_that_stop_do_not_keep_the_staging_buffers),
         T(writers_that_stop_do_not_keep_the_staging_buffers),

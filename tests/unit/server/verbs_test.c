@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "gpu/driver/driver.h"
+
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define DEVICES 2u
 #define DEVICE_BYTES (128ull << 20)
@@ -279,6 +281,58 @@ static void bytes_are_copied_between_shards_tensors_and_groups(void **state)
 }
 
 /** A shard whose upload was given up half-way. */
+/** A group of one rank on a device, with a tensor of the same name. */
+static void make_alone(struct server *server, const char *id, uint32_t device, uint64_t bytes)
+{
+    struct server_group_create request = {.world_size = 1, .devices = {device}};
+    struct server_operation *operation = NULL;
+    struct st_error err = {0};
+    snprintf(request.id, sizeof(request.id), "%s", id);
+    assert_int_equal(server_group_create(server, &node_caller, &request, &operation, &err), ST_OK);
+    assert_int_equal(node_finish_status(operation, &err), ST_OK);
+    node_tensor(server, id, id, ST_DTYPE_UINT8, bytes);
+}
+
+static void a_copy_between_groups_of_two_devices_does_not_pass_through_the_host(void **state)
+{
+    enum { BYTES = 3 << 20 };
+    struct st_error err = {0};
+    unsigned char *data = malloc(BYTES), *found = malloc(BYTES);
+    make_alone(*state, "a", 0, BYTES);
+    make_alone(*state, "b", 1, BYTES);
+    for (int round = 0; round < 2; round++) { /* the second time access is there */
+        memset(data, round + 1, BYTES);
+        assert_int_equal(node_put(*state, "a", 0, data, BYTES, &err), ST_OK);
+        struct server_copy_request request = {
+            .tensor = "a", .dst_tensor = "b", .expected_generation = SERVER_GENERATION_ANY};
+        struct server_operation *operation = NULL;
+        gpu_faults_arm(GPU_CALL_cuMemcpyDtoHAsync, 1, CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(server_copy(*state, &node_caller, &request, &operation, &err), ST_OK);
+        assert_int_equal(node_finish_status(operation, &err), ST_OK);
+        assert_false(gpu_faults_disarm());
+        assert_int_equal(node_get(*state, "b", 0, found, BYTES, &err), ST_OK);
+        assert_memory_equal(found, data, BYTES);
+    }
+    free(data);
+    free(found);
+}
+
+static void a_copy_that_is_refused_access_goes_through_the_host(void **state)
+{
+    enum { BYTES = 3 << 20 };
+    struct st_error err = {0};
+    make_alone(*state, "a", 0, BYTES);
+    make_alone(*state, "b", 1, BYTES);
+    struct server_copy_request request = {
+        .tensor = "a", .dst_tensor = "b", .expected_generation = SERVER_GENERATION_ANY};
+    struct server_operation *operation = NULL;
+    gpu_faults_arm(GPU_CALL_cuMemSetAccess, 1, CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(server_copy(*state, &node_caller, &request, &operation, &err), ST_OK);
+    assert_int_equal(node_finish_status(operation, &err), ST_OK);
+    assert_true(gpu_faults_disarm());
+    assert_int_equal(node_contents(*state, "b", 0).generation, 1);
+}
+
 static void undefine(struct server *server, const char *tensor, uint32_t rank)
 {
     struct server_transfer_request request = node_transfer_request(tensor, rank);
@@ -414,6 +468,103 @@ static void a_barrier_waits_for_the_operations_before_it_and_holds_up_those_behi
                      ST_NOT_FOUND);
 }
 
+/* ---------------------------------------------------------------- progress */
+
+/** What moved, on all ranks together; h has three ranks, small 8 bytes a shard, large 24. */
+static const struct progress_case {
+    const char *verb; /**< A collective; NULL: a copy or a fill. */
+    const char *input, *output;
+    int32_t fill_rank;
+    uint64_t copy_bytes; /**< 0: a fill. */
+    uint64_t total;
+} progress_cases[] = {
+    {"all_reduce", "large", "", 0, 0, 72},
+    {"all_gather", "small", "large", 0, 0, 72},
+    {"gather", "small", "large", 0, 0, 24},
+    {"reduce_scatter", "large", "small", 0, 0, 24},
+    {"reduce_scatter", "large", "", 0, 0, 24},
+    {"scatter", "large", "small", 0, 0, 24},
+    {"broadcast", "large", "large2", 0, 0, 72},
+    {"reduce", "large", "large2", 0, 0, 24},
+    {"all_to_all", "large", "large2", 0, 0, 72},
+    {NULL, "large", "large2", 0, 5, 5},
+    {NULL, "large", NULL, -1, 0, 72},
+    {NULL, "large", NULL, 1, 0, 24},
+    {"all_reduce", "empty", "", 0, 0, 0},
+};
+
+static struct server_operation *progress_submit(struct server *server,
+                                                const struct progress_case *row)
+{
+    struct server_operation *operation = NULL;
+    struct st_error err = {0};
+    enum st_status status = ST_OK;
+    if (row->verb) {
+        struct server_collective_request request =
+            node_collective_request(row->verb, row->input, row->output, ST_OP_SUM, 0);
+        status = server_collective(server, &node_caller, &request, &operation, &err);
+    } else if (row->copy_bytes) {
+        struct server_copy_request request = {.dst_rank = 1,
+                                              .has_bytes = true,
+                                              .bytes = row->copy_bytes,
+                                              .expected_generation = SERVER_GENERATION_ANY};
+        snprintf(request.tensor, sizeof(request.tensor), "%s", row->input);
+        snprintf(request.dst_tensor, sizeof(request.dst_tensor), "%s", row->output);
+        status = server_copy(server, &node_caller, &request, &operation, &err);
+    } else {
+        struct server_fill_request request = fill_request(row->input, GPU_FILL_RANK);
+        request.rank = row->fill_rank;
+        status = server_fill(server, &node_caller, &request, &operation, &err);
+    }
+    if (status != ST_OK) {
+        fail_msg("%s: %s", row->verb ? row->verb : "copy or fill", err.message);
+    }
+    return operation;
+}
+
+static void what_has_ended_well_shows_all_bytes_of_all_ranks(void **state)
+{
+    node_tensor(*state, "h", "small", ST_DTYPE_UINT8, 8);
+    node_tensor(*state, "h", "large", ST_DTYPE_UINT8, 24);
+    node_tensor(*state, "h", "large2", ST_DTYPE_UINT8, 24);
+    node_tensor(*state, "h", "empty", ST_DTYPE_UINT8, 0);
+    for (size_t i = 0; i < COUNT(progress_cases); i++) {
+        const struct progress_case *row = &progress_cases[i];
+        struct server_operation_view *view = node_finish(progress_submit(*state, row));
+        assert_int_equal(view->state, SERVER_OPERATION_SUCCEEDED);
+        if (view->bytes_total != row->total || view->bytes_done != row->total) {
+            fail_msg("row %zu: %llu of %llu, not %llu", i, (unsigned long long)view->bytes_done,
+                     (unsigned long long)view->bytes_total, (unsigned long long)row->total);
+        }
+        server_snapshot_release(&view->base);
+    }
+}
+
+static void what_is_queued_or_cancelled_has_moved_nothing(void **state)
+{
+    node_tensor(*state, "g", "t", ST_DTYPE_UINT8, 64);
+    struct server_transfer_request request = node_transfer_request("t", 0);
+    struct server_fill_request rank = fill_request("t", GPU_FILL_RANK);
+    struct node_transfer download;
+    struct server_operation *operation = NULL;
+    struct st_error err = {0};
+    assert_int_equal(node_download_open(*state, &request, &download, &err), ST_OK);
+    assert_int_equal(server_fill(*state, &node_caller, &rank, &operation, &err), ST_OK);
+    for (unsigned i = 0; i < 2; i++) {
+        struct server_operation_view *view = server_operation_view(operation);
+        assert_int_equal(view->state, i ? SERVER_OPERATION_CANCELLED : SERVER_OPERATION_QUEUED);
+        assert_int_equal(view->bytes_done, 0);
+        assert_int_equal(view->bytes_total, 128);
+        server_snapshot_release(&view->base);
+        assert_int_equal(server_operation_cancel(operation, &node_caller, &err),
+                         i ? ST_FAILED_PRECONDITION : ST_OK);
+    }
+    node_transfer_close(&download);
+    server_operation_release(operation);
+}
+
+/* ---------------------------------------------------------------- draining */
+
 static void a_draining_node_reads_and_does_not_write(void **state)
 {
     unsigned char back[8];
@@ -441,11 +592,15 @@ int main(void)
         T(one_rank_is_filled_alone),
         T(nothing_is_filled_well),
         T(bytes_are_copied_between_shards_tensors_and_groups),
+        T(a_copy_between_groups_of_two_devices_does_not_pass_through_the_host),
+        T(a_copy_that_is_refused_access_goes_through_the_host),
         T(only_a_full_copy_makes_an_undefined_shard_valid),
         T(checksums_are_those_of_the_bytes),
         T(a_large_shard_and_an_empty_one_have_checksums),
         T(a_running_checksum_can_be_cancelled),
         T(a_barrier_waits_for_the_operations_before_it_and_holds_up_those_behind),
+        T(what_has_ended_well_shows_all_bytes_of_all_ranks),
+        T(what_is_queued_or_cancelled_has_moved_nothing),
         T(a_draining_node_reads_and_does_not_write),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,21 @@
+#include "gpu/kernels/image.h"
+
+/* GPU_KERNEL_IMAGE_FILE is the path of the image. A zero byte ends it, should it be text. */
+__asm__(".pushsection .rodata\n"
+        ".balign 64\n"
+        ".globl gpu_kernel_image\n"
+        ".hidden gpu_kernel_image\n"
+        ".type gpu_kernel_image, %object\n"
+        "gpu_kernel_image:\n"
+        ".incbin \"" GPU_KERNEL_IMAGE_FILE "\"\n"
+        "gpu_kernel_image_end:\n"
+        ".byte 0\n"
+        ".size gpu_kernel_image, gpu_kernel_image_end - gpu_kernel_image\n"
+        ".balign 8\n"
+        ".globl gpu_kernel_image_bytes\n"
+        ".hidden gpu_kernel_image_bytes\n"
+        ".type gpu_kernel_image_bytes, %object\n"
+        ".size gpu_kernel_image_bytes, 8\n"
+        "gpu_kernel_image_bytes:\n"
+        ".quad gpu_kernel_image_end - gpu_kernel_image\n"
+        ".popsection\n");
