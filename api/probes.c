@@ -60,15 +60,11 @@ static uint32_t devices_usable(const struct gpu *gpu)
 
 static void ready_write_devices(struct api_text *text, const struct gpu *gpu)
 {
-    static const char *const states[] = {[GPU_DEVICE_OK] = "ok",
-                                         [GPU_DEVICE_DEGRADED] = "degraded",
-                                         [GPU_DEVICE_LOST] = "lost",
-                                         [GPU_DEVICE_UNAVAILABLE] = "unavailable"};
     api_json_begin_array(text, "devices");
     for (uint32_t device = 0; device < gpu_device_count(gpu); device++) {
         api_json_begin(text, NULL);
         api_json_uint(text, "ordinal", device);
-        api_json_string(text, "state", states[gpu_device_state(gpu, device)]);
+        api_json_string(text, "state", gpu_device_state_name(gpu_device_state(gpu, device)));
         api_json_end(text);
     }
     api_json_end_array(text);

@@ -26,6 +26,8 @@ enum api_route_flags {
     API_ROUTE_COLLECTIVES = 1u << 3, /**< The path ends with ":{collective}": one route for each row
                                         of gpu_collectives[], found in request->collective. */
     API_ROUTE_RESERVED = 1u << 4,    /**< Of a later version: 501 NOT_AVAILABLE_YET, no handler. */
+    API_ROUTE_IF_MATCH = 1u << 5, /**< Honours If-Match; others that change something refuse it. */
+    API_ROUTE_IF_NONE_MATCH = 1u << 6, /**< And If-None-Match. */
 };
 
 /**

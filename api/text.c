@@ -264,7 +264,8 @@ void api_json_double(struct api_text *text, const char *key, double value)
         }
     }
     json_lead(text, key);
-    text_append_text(text, number);
+    /* "-0" is an integer for many parsers, and loses its sign. */
+    text_append_text(text, value == 0 && signbit(value) ? "-0.0" : number);
 }
 
 void api_json_time(struct api_text *text, const char *key, uint64_t realtime_ns)

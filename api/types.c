@@ -590,7 +590,7 @@ static enum st_status number_from_text(const struct api_decoding *decoding, cons
     }
     char *end;
     errno = 0;
-    if (fraction) {
+    if (fraction || (text[0] == '-' && strspn(text + 1, "0") == digits)) { /* -0 is no integer */
         *number =
             (struct api_number){.kind = SERVER_NUMBER_DOUBLE, .double_value = strtod(text, &end)};
     } else if (text[0] == '-') {

@@ -74,6 +74,58 @@ void *st_index_remove(struct st_index *index, const char *key)
     return value;
 }
 
+static int position_compare(const void *a, const void *b)
+{
+    size_t left = *(const size_t *)a;
+    size_t right = *(const size_t *)b;
+    return left < right ? -1 : left > right;
+}
+
+/** Positions of the keys that are there, ascending, each once. @return how many. */
+static size_t index_find_positions(const struct st_index *index, const char *const *keys,
+                                   size_t count, size_t *ret_positions)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t at = index_lower_bound(index, keys[i]);
+        ret_positions[found] = at;
+        found += index_holds(index, at, keys[i]);
+    }
+    qsort(ret_positions, found, sizeof(*ret_positions), position_compare);
+    size_t distinct = 0;
+    for (size_t i = 0; i < found; i++) {
+        if (distinct == 0 || ret_positions[i] != ret_positions[distinct - 1]) {
+            ret_positions[distinct++] = ret_positions[i];
+        }
+    }
+    return distinct;
+}
+
+/** Close the gaps at some positions, ascending and distinct, in one pass. */
+static void index_close_gaps(struct st_index *index, const size_t *positions, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t from = positions[i] + 1;
+        size_t end = i + 1 < count ? positions[i + 1] : index->count;
+        memmove(&index->entries[positions[i] - i], &index->entries[from],
+                (end - from) * sizeof(*index->entries));
+    }
+    index->count -= count;
+}
+
+size_t st_index_remove_many(struct st_index *index, const char *const *keys, size_t count)
+{
+    size_t positions[ST_INDEX_PASS_KEYS];
+    size_t before = index->count;
+    for (size_t done = 0; done < count; done += ST_INDEX_PASS_KEYS) {
+        size_t left = count - done;
+        size_t pass = left < ST_INDEX_PASS_KEYS ? left : ST_INDEX_PASS_KEYS;
+        size_t found = index_find_positions(index, keys + done, pass, positions);
+        index_close_gaps(index, positions, found);
+    }
+    return before - index->count;
+}
+
 size_t st_index_after(const struct st_index *index, const char *key)
 {
     if (!key || !key[0]) {

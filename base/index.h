@@ -15,6 +15,8 @@ struct st_index {
     size_t capacity;
 };
 
+#define ST_INDEX_PASS_KEYS 64u
+
 struct st_index_entry {
     const char *key;
     void *value;
@@ -26,6 +28,12 @@ bool st_index_insert(struct st_index *index, const char *key, void *value, bool 
 void *st_index_find(const struct st_index *index, const char *key);
 /** Remove and return the value, or NULL. */
 void *st_index_remove(struct st_index *index, const char *key);
+/**
+ * Remove many keys, in any order, with one pass over the array for each ST_INDEX_PASS_KEYS of them.
+ * A key that is not there, or that is named again, takes nothing out. @param keys [count]; they
+ * may live in the values. @return how many were removed.
+ */
+size_t st_index_remove_many(struct st_index *index, const char *const *keys, size_t count);
 /** Position of the first key > @p key ("" or NULL: 0). */
 size_t st_index_after(const struct st_index *index, const char *key);
 /** Free the array (not the values). */

@@ -67,11 +67,14 @@
 #define ST_HTTP_HEALTH_CONNECTIONS_SPARE 32   /**< Above that, for those that are being ended. */
 #define ST_HTTP_QUERY_PARAMETERS_MAX 64       /**< Of one request. */
 #define ST_HTTP_CONNECTION_MEMORY (32u << 10) /**< Zeroed for each request: more costs time. */
-#define ST_HTTP_HEADER_SECONDS 10 /**< From accept (or the last reply) to a complete head. */
-#define ST_HTTP_IDLE_SECONDS 60
+#define ST_HTTP_HEADER_SECONDS                                                                     \
+    10 /**< From accept to a complete head; on a kept connection from its request line on. */
+#define ST_HTTP_IDLE_SECONDS 60 /**< From a reply to the request line of the next one. */
 #define ST_HTTP_CONNECTIONS_PER_UID_MAX 768 /**< Of the Unix socket's: others keep room. */
 #define ST_HTTP_REPLY_SECONDS 20            /**< For a reply to be read, and one more for each: */
 #define ST_HTTP_REPLY_BYTES_PER_SECOND (64u << 10)
+#define ST_HTTP_REPLIES_BYTES_MAX (256u << 20) /**< Of large replies that wait to be read. */
+#define ST_HTTP_REPLY_LARGE_BYTES (64u << 10)  /**< Smaller ones are not counted. */
 #define ST_HTTP_PAGE_BYTES (4u << 20)  /**< A page of a list ends with the item that passes it. */
 #define ST_DATA_JSON_ELEMENTS_MAX 1024 /**< Elements that a JSON data reply may hold. */
 
@@ -87,6 +90,7 @@ _Static_assert(ST_NODE_RANKS_MAX <= ST_WORLD_SIZE_MAX, "a node's ranks are ranks
 _Static_assert(ST_BATCH_MAX <= ST_TENSORS_MAX, "a batch must fit into the registry");
 _Static_assert(ST_HTTP_CONNECTIONS_PER_UID_MAX < ST_HTTP_CONNECTIONS_MAX,
                "one user leaves room for others");
+_Static_assert(ST_HTTP_PAGE_BYTES < ST_HTTP_REPLIES_BYTES_MAX / 16, "many pages wait at a time");
 _Static_assert(ST_LABELS_MAX < ST_HTTP_QUERY_PARAMETERS_MAX, "all labels fit into one query");
 _Static_assert(ST_TRANSFER_STALL_SECONDS < ST_TRANSFER_CUT_SECONDS,
                "a body that stalls can be told so before its connection is cut");

@@ -122,6 +122,7 @@ const struct st_status_info *st_status_info(enum st_status status);
     X(TENSOR_NOT_READY, FAILED_PRECONDITION, "the tensor is being made or is going")               \
     X(TOO_MANY_OPERATIONS, RESOURCE_EXHAUSTED, "the queue is full")                                \
     X(TOO_MANY_RESOURCES, RESOURCE_EXHAUSTED, "a limit of GET /v1/node is reached")                \
+    X(TOO_MANY_REPLIES, RESOURCE_EXHAUSTED, "too many bytes of replies wait to be read")           \
     X(TOO_MANY_TRANSFERS, RESOURCE_EXHAUSTED, "too many data bodies are in flight")                \
     X(NODE_DRAINING, UNAVAILABLE, "the node is draining")                                          \
     X(NODE_STARTING, UNAVAILABLE, "the devices are being opened")                                  \

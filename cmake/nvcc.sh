@@ -26,7 +26,9 @@ ptx() {
     shift 2
     "$nvcc" -ptx -arch="compute_$arch" -std=c++17 -O3 -I "$source" -fmad=false -ftz=false \
         -prec-div=true -Werror all-warnings "$@" -o "$work/$arch.full" "$file"
-    sed "s/^\.version .*/.version $version/" "$work/$arch.full" >"$work/$arch.ptx"
+    # The pragma says for debuggers which bytes of a vector are used, and needs a newer version.
+    sed -e "s/^\.version .*/.version $version/" -e '/\.pragma "used_bytes_mask /d' "$work/$arch.full" \
+        >"$work/$arch.ptx"
 }
 
 # sass SM PTX: spills to local memory would be a warning, and so an error.

@@ -12,6 +12,10 @@ install=yes
 for argument in "$@"; do
     case "$argument" in
     --no-install) install=no ;;
+    --help)
+        sed -n '2,5s/^# \{0,1\}//p' "$0"
+        exit
+        ;;
     *)
         echo "usage: deploy/demo.sh [--no-install]" >&2
         exit 2

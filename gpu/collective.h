@@ -79,7 +79,8 @@ struct gpu_plan_input {
     uint32_t device_count; /**< Distinct devices of the group. */
     bool peer_access;      /**< Every device reaches every other's memory. */
     bool kernels;          /**< Every device has the kernels; without, only the driver's copies. */
-    bool multicast_input;  /**< Input has a usable multicast mapping. */
+    const char *kernels_why; /**< gpu_kernels_why() of the first device without, else "". */
+    bool multicast_input;    /**< Input has a usable multicast mapping. */
     bool multicast_output;
     bool nvls_allowed;            /**< --nvls=on, so that the planner may pick it unasked. */
     uint64_t small_traffic_bytes; /**< Launches that move less run on one device: the hand-over

@@ -66,6 +66,9 @@ static enum st_status copy_piece_in(struct gpu_job *job, const struct copy_piece
 enum st_status gpu_copy_staged(struct gpu_job *job, const struct gpu_copy_spec *spec,
                                struct st_error *err)
 {
+    if (job->graph) {
+        return gpu_graph_refuse(err);
+    }
     if (!job->staging) {
         job->staging = gpu_staging_acquire_for_copy(job->gpu);
     }

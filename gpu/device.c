@@ -6,9 +6,6 @@
 #include "base/log.h"
 #include "gpu/kernels/image.h"
 
-#define DEVICE_BLOCK_TRAFFIC (64u * 1024u) /* bytes that make a block worth having */
-#define DEVICE_BLOCKS_PER_PROCESSOR 4u
-
 /* ---------------------------------------------------------------- asking */
 
 /** An attribute, or 0 when the driver does not know it: an older driver has fewer. */
@@ -82,7 +79,7 @@ static enum st_status device_read_attributes(struct gpu_device *device, struct s
         device_attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0;
     uint32_t processors =
         (uint32_t)device_attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-    device->blocks_max = (processors ? processors : 1) * DEVICE_BLOCKS_PER_PROCESSOR;
+    device->processors = processors ? processors : 1;
     return ST_OK;
 }
 
@@ -127,6 +124,22 @@ static void device_try_fabric(struct gpu_device *device)
     }
 }
 
+/** Keep why a device has no kernels. An error that stays makes it lost too. */
+static void device_note_no_kernels(struct gpu_device *device, enum gpu_driver_call call,
+                                   CUresult result)
+{
+    const struct gpu *gpu = device->gpu;
+    struct st_error err = {0};
+    (void)gpu_result_fail(device, call, result, &err);
+    int needed =
+        device->info.compute_major >= 9 ? GPU_KERNEL_DRIVER_MIN_SM90 : GPU_KERNEL_DRIVER_MIN;
+    snprintf(device->why_no_kernels, sizeof(device->why_no_kernels),
+             "device %u has no kernels, so that it cannot reduce: %.200s; they need a driver of "
+             "CUDA %d.%d or later, this one is of %d.%d",
+             device->info.ordinal, err.message, needed / 1000, needed % 1000 / 10,
+             gpu->driver_version / 1000, gpu->driver_version % 1000 / 10);
+}
+
 /** A driver that can load no kernels still copies; whoever needs one is told then. */
 static void device_load_kernels(struct gpu_device *device)
 {
@@ -136,20 +149,22 @@ static void device_load_kernels(struct gpu_device *device)
 #undef X
     };
     const struct gpu_driver *driver = device->gpu->driver;
-    if (driver->cuModuleLoadData(&device->module, device->gpu->backend->kernel_image) !=
-        CUDA_SUCCESS) {
+    CUresult result = driver->cuModuleLoadData(&device->module, device->gpu->backend->kernel_image);
+    if (result != CUDA_SUCCESS) {
         device->module = NULL;
+        device_note_no_kernels(device, GPU_CALL_cuModuleLoadData, result);
         return;
     }
-    device->kernels = true;
     for (size_t i = 0; i < GPU_KERNEL_COUNT; i++) {
-        device->kernels &= driver->cuModuleGetFunction(&device->functions[i], device->module,
-                                                       symbols[i]) == CUDA_SUCCESS;
-        if (device->kernels) {
-            /* Now, not within the first launch; a driver that cannot loads it then. */
-            driver->cuFuncLoad(device->functions[i]);
+        result = driver->cuModuleGetFunction(&device->functions[i], device->module, symbols[i]);
+        if (result != CUDA_SUCCESS) {
+            device_note_no_kernels(device, GPU_CALL_cuModuleGetFunction, result);
+            return;
         }
+        /* Now, not within the first launch; a driver that cannot loads it then. */
+        driver->cuFuncLoad(device->functions[i]);
     }
+    device->kernels = true;
 }
 
 /** Why a context was refused, as far as the device's compute mode tells. */
@@ -430,14 +445,11 @@ enum st_status gpu_device_describe(const struct gpu_device *device, const struct
                                    struct st_error *err)
 {
     if (!device->kernels) {
-        return st_fail(err, ST_REASON_NO_KERNELS, NULL,
-                       "device %u: driver %d loads none of the kernels of this build",
-                       device->info.ordinal, device->gpu->driver_version);
+        return st_fail(err, ST_REASON_NO_KERNELS, NULL, "%s", device->why_no_kernels);
     }
-    uint64_t wanted = launch->traffic_bytes / DEVICE_BLOCK_TRAFFIC + 1;
     *ret_params = (CUDA_KERNEL_NODE_PARAMS){
         .func = device->functions[launch->kernel],
-        .gridDimX = wanted < device->blocks_max ? (unsigned)wanted : device->blocks_max,
+        .gridDimX = gpu_kernel_blocks(device->processors, launch->traffic_bytes, launch->fine),
         .gridDimY = 1,
         .gridDimZ = 1,
         .blockDimX = GPU_KERNEL_THREADS,
@@ -649,6 +661,21 @@ void gpu_device_memory(const struct gpu *gpu, uint32_t ordinal, struct gpu_devic
 enum gpu_device_state gpu_device_state(const struct gpu *gpu, uint32_t ordinal)
 {
     return (enum gpu_device_state)atomic_load(&gpu->devices[ordinal].state);
+}
+
+const char *gpu_kernels_why(const struct gpu *gpu, uint32_t ordinal)
+{
+    return gpu->devices[ordinal].kernels ? "" : gpu->devices[ordinal].why_no_kernels;
+}
+
+const char *gpu_device_state_name(enum gpu_device_state state)
+{
+    static const char *const names[] = {
+#define X(state, name, meaning) [GPU_DEVICE_##state] = name,
+        GPU_DEVICE_STATES(X)
+#undef X
+    };
+    return names[state];
 }
 
 const char *gpu_device_state_reason(const struct gpu *gpu, uint32_t ordinal)

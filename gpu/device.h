@@ -66,11 +66,12 @@ struct gpu_device {
     CUcontext context; /**< NULL: not retained. */
     CUmodule module;   /**< NULL: not loaded. */
     CUfunction functions[GPU_KERNEL_COUNT];
-    bool kernels;     /**< All functions are there. */
+    bool kernels;                              /**< All functions are there. */
+    char why_no_kernels[ST_ERROR_MESSAGE_MAX]; /**< Else the reason. */
     CUstream service; /**< For zeroing, self-tests and the watch; NULL: none. */
     struct gpu_granularity granularity[2]; /**< By enum gpu_memory_type. */
     uint64_t peers;      /**< Bit i: reaches the memory of device i, itself included. */
-    uint32_t blocks_max; /**< Thread blocks of one launch. */
+    uint32_t processors; /**< Multiprocessors; at least 1. */
     _Atomic uint64_t owned_bytes, quarantined_bytes, free_bytes;
     _Atomic uint64_t
         pending_bytes;          /**< Of owned_bytes: a creation or destruction works on them now. */
@@ -187,6 +188,7 @@ struct gpu_launch {
     enum gpu_kernel kernel;
     void *params;           /**< Its only parameter: the struct of gpu/kernels/params.h. */
     uint64_t traffic_bytes; /**< Read and written, roughly: sizes the grid. */
+    bool fine;              /**< More blocks, for less each: gpu_move_params.fine. */
 };
 /**
  * What a launch comes to on a device.

@@ -51,7 +51,7 @@ static enum st_status fill_queue(struct gpu_job *job, struct gpu_team *team,
         params.address = gpu_memory_address(spec->memory, rank);
         params.value_bits = spec->pattern == GPU_FILL_RANK ? rank : params.value_bits;
         status = gpu_job_enter(job, lane, err);
-        const struct gpu_launch launch = {GPU_KERNEL_FILL, &params, bytes};
+        const struct gpu_launch launch = {GPU_KERNEL_FILL, &params, bytes, false};
         status =
             status == ST_OK ? gpu_device_launch(lane->device, lane->stream, &launch, err) : status;
         job->touched |= status == ST_OK;

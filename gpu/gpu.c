@@ -54,6 +54,7 @@ static const struct gpu_backend gpu_backends[] = {
         .calls_may_block = true,
         /* A launch on one device more costs some 3 us, in which NVLink moves this much. */
         .small_traffic_bytes = ST_MIB,
+        .graph_after = 1,
     },
     {
         .choice = GPU_DRIVER_SOFTWARE,

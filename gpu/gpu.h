@@ -55,12 +55,21 @@ ST_MUST_CHECK enum st_status gpu_open(const struct gpu_options *options, struct 
 /** Close. All teams must be gone. */
 void gpu_close(struct gpu *gpu);
 
+/**
+ * States of a device: name in replies, meaning. One row serves replies and documentation. Of one
+ * that is unavailable only the ordinal and what was learnt before the failure is set in its info.
+ */
+#define GPU_DEVICE_STATES(X)                                                                       \
+    X(OK, "ok", "it works")                                                                        \
+    X(DEGRADED, "degraded", "a driver call hangs")                                                 \
+    X(LOST, "lost", "it reported an error that stays")                                             \
+    X(UNAVAILABLE, "unavailable", "it did not open at start")
+
 enum gpu_device_state {
-    GPU_DEVICE_OK,
-    GPU_DEVICE_DEGRADED,   /**< A driver call hangs. */
-    GPU_DEVICE_LOST,       /**< It reported an error that stays. */
-    GPU_DEVICE_UNAVAILABLE /**< It could not be opened; only its ordinal and what was learnt before
-                              that of its info is set. */
+#define X(state, name, meaning) GPU_DEVICE_##state,
+    GPU_DEVICE_STATES(X)
+#undef X
+        GPU_DEVICE_STATE_COUNT
 };
 
 /** Multicast reasons: why it is not used. NONE: it is. One row serves replies and documentation. */
@@ -123,6 +132,10 @@ uint32_t gpu_device_count(const struct gpu *gpu);
 const struct gpu_device_info *gpu_device_info(const struct gpu *gpu, uint32_t ordinal);
 void gpu_device_memory(const struct gpu *gpu, uint32_t ordinal, struct gpu_device_memory *ret);
 enum gpu_device_state gpu_device_state(const struct gpu *gpu, uint32_t ordinal);
+/** The state's name in replies. */
+const char *gpu_device_state_name(enum gpu_device_state state);
+/** "", or why the device has no kernels and which driver would load them. */
+const char *gpu_kernels_why(const struct gpu *gpu, uint32_t ordinal);
 /** "", or why the device is degraded, lost or unavailable. */
 const char *gpu_device_state_reason(const struct gpu *gpu, uint32_t ordinal);
 /**

@@ -3,7 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GRAPH_MEMORIES 3u /* input, output, scratch */
+#include "base/size.h"
+
+#define GRAPH_MEMORIES 3u       /* input, output, scratch */
+#define GRAPH_COPY_BYTES ST_GIB /* of one node: a pitch is below 2 GiB */
 #define GRAPH_SAME_KEY_MAX                                                                         \
     8u /* graphs of one key; further memories are set in the oldest of them */
 
@@ -23,15 +26,19 @@ enum graph_state {
     GRAPH_REFUSED /**< It has no graph and gets none. */
 };
 
-/** One key with the memories that it names. Fields below busy: of whoever made it busy. */
+/** One key with the memories that it names. */
 struct gpu_graph {
+    struct gpu *gpu;
     struct gpu_graph_key key;
+    /* Under gpu.graphs_lock; memories also by whoever made it busy. */
     uint64_t memories[GRAPH_MEMORIES]; /**< Serials; 0: none. */
+    uint64_t recorded[GRAPH_MEMORIES]; /**< Those that it was recorded with: its template names
+                                          them, whatever was set since. */
     uint64_t used;                     /**< When, by gpu.graphs_clock. */
     bool busy;                         /**< A thread records, sets or launches it. */
     enum graph_state state;
     uint32_t runs; /**< While it is only seen. */
-    struct gpu *gpu;
+    /* Of whoever made it busy. */
     struct graph_lane *lanes; /**< [lane_count] */
     uint32_t lane_count;
     bool setting; /**< Nodes are set instead of added. */
@@ -164,21 +171,11 @@ enum st_status gpu_graph_add_kernel(struct gpu_graph *graph, struct gpu_lane *la
     return ST_OK;
 }
 
-enum st_status gpu_graph_add_copy(struct gpu_graph *graph, struct gpu_lane *lane, uint64_t to,
-                                  uint64_t from, uint64_t bytes, struct st_error *err)
+/** A copy of at most GRAPH_COPY_BYTES. */
+static enum st_status graph_add_piece(struct gpu_graph *graph, struct gpu_lane *lane,
+                                      const CUDA_MEMCPY3D *copy, struct st_error *err)
 {
     const struct gpu_driver *driver = graph->gpu->driver;
-    const CUDA_MEMCPY3D copy = {
-        .srcMemoryType = CU_MEMORYTYPE_DEVICE,
-        .srcDevice = from,
-        .srcPitch = bytes,
-        .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-        .dstDevice = to,
-        .dstPitch = bytes,
-        .WidthInBytes = bytes,
-        .Height = 1,
-        .Depth = 1,
-    };
     struct graph_lane *chain;
     enum st_status status = graph_next(graph, lane, &chain, err);
     if (status != ST_OK) {
@@ -186,7 +183,7 @@ enum st_status gpu_graph_add_copy(struct gpu_graph *graph, struct gpu_lane *lane
     }
     if (graph->setting) {
         CUresult set = driver->cuGraphExecMemcpyNodeSetParams(
-            chain->exec, chain->nodes[chain->cursor++], &copy, lane->device->context);
+            chain->exec, chain->nodes[chain->cursor++], copy, lane->device->context);
         return set == CUDA_SUCCESS
                    ? ST_OK
                    : graph_fail(lane, GPU_CALL_cuGraphExecMemcpyNodeSetParams, set, err);
@@ -194,12 +191,34 @@ enum st_status gpu_graph_add_copy(struct gpu_graph *graph, struct gpu_lane *lane
     size_t count;
     const CUgraphNode *before = graph_dependency(chain, &count);
     CUresult result = driver->cuGraphAddMemcpyNode(&chain->nodes[chain->node_count], chain->graph,
-                                                   before, count, &copy, lane->device->context);
+                                                   before, count, copy, lane->device->context);
     if (result != CUDA_SUCCESS) {
         return graph_fail(lane, GPU_CALL_cuGraphAddMemcpyNode, result, err);
     }
     chain->node_count++;
     return ST_OK;
+}
+
+enum st_status gpu_graph_add_copy(struct gpu_graph *graph, struct gpu_lane *lane, uint64_t to,
+                                  uint64_t from, uint64_t bytes, struct st_error *err)
+{
+    enum st_status status = ST_OK;
+    for (uint64_t at = 0; at < bytes && status == ST_OK; at += GRAPH_COPY_BYTES) {
+        uint64_t piece = bytes - at < GRAPH_COPY_BYTES ? bytes - at : GRAPH_COPY_BYTES;
+        const CUDA_MEMCPY3D copy = {
+            .srcMemoryType = CU_MEMORYTYPE_DEVICE,
+            .srcDevice = from + at,
+            .srcPitch = piece,
+            .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+            .dstDevice = to + at,
+            .dstPitch = piece,
+            .WidthInBytes = piece,
+            .Height = 1,
+            .Depth = 1,
+        };
+        status = graph_add_piece(graph, lane, &copy, err);
+    }
+    return status;
 }
 
 /* ---------------------------------------------------------------- one graph */
@@ -235,6 +254,12 @@ static enum st_status graph_instantiate(struct gpu_graph *graph, struct st_error
         if (result != CUDA_SUCCESS) {
             chain->exec = NULL;
             return graph_fail(chain->lane, GPU_CALL_cuGraphInstantiateWithFlags, result, err);
+        }
+        /* What its launch takes is taken now, while the run can still go without. A driver that
+         * has no such call takes it with the first launch. */
+        result = graph->gpu->driver->cuGraphUpload(chain->exec, chain->lane->stream);
+        if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_SUPPORTED) {
+            return graph_fail(chain->lane, GPU_CALL_cuGraphUpload, result, err);
         }
     }
     return ST_OK;
@@ -336,7 +361,7 @@ static void cache_match(struct gpu *gpu, const struct gpu_graph_key *key,
         match.same_key++;
         if (memcmp(graph->memories, memories, sizeof(graph->memories)) == 0) {
             match.exact = graph;
-        } else if (graph->state == GRAPH_READY && used_before(graph, match.other)) {
+        } else if (used_before(graph, match.other) && graph->state == GRAPH_READY) {
             match.other = graph;
         }
     }
@@ -413,9 +438,10 @@ static struct gpu_graph *cache_acquire(struct gpu *gpu, const struct gpu_graph_k
     return found;
 }
 
-static void cache_release(struct gpu_graph *graph)
+static void cache_release(struct gpu_graph *graph, enum graph_state state)
 {
     pthread_mutex_lock(&graph->gpu->graphs_lock);
+    graph->state = state;
     graph->busy = false;
     pthread_mutex_unlock(&graph->gpu->graphs_lock);
 }
@@ -427,12 +453,11 @@ static bool graph_prepare(struct gpu_graph *graph, struct gpu_algorithm_run *run
     if (graph->state == GRAPH_READY && !graph->setting) {
         return true;
     }
-    bool prepared = graph_record(graph, run, &unused) == ST_OK;
-    if (!prepared) {
-        graph_clear(graph);
+    if (!graph->setting) {
+        memcpy(graph->recorded, graph->memories, sizeof(graph->recorded));
     }
+    bool prepared = graph_record(graph, run, &unused) == ST_OK;
     graph->setting = false;
-    graph->state = prepared ? GRAPH_READY : GRAPH_REFUSED;
     return prepared;
 }
 
@@ -456,10 +481,15 @@ enum st_status gpu_graph_run(struct gpu_algorithm_run *run, const struct gpu_alg
     if (!graph) {
         return algorithm->launch(run, err);
     }
-    bool prepared = graph_prepare(graph, run);
-    enum st_status status = prepared ? graph_launch(graph, run->job, err) : ST_OK;
-    cache_release(graph);
-    return prepared ? status : algorithm->launch(run, err);
+    bool ready = graph_prepare(graph, run);
+    enum st_status status = ready ? graph_launch(graph, run->job, err) : ST_OK;
+    /* Nothing was launched: it may go without what a graph takes, device memory for one. */
+    bool direct = !ready || (status != ST_OK && !run->job->touched);
+    if (direct) {
+        graph_clear(graph);
+    }
+    cache_release(graph, direct ? GRAPH_REFUSED : GRAPH_READY);
+    return direct ? algorithm->launch(run, err) : status;
 }
 
 /* ---------------------------------------------------------------- the end */
@@ -472,7 +502,8 @@ static struct gpu_graph *cache_take(struct gpu *gpu, uint64_t serial, const stru
     for (uint32_t i = 0; i < gpu->graphs_count && !found; i++) {
         struct gpu_graph *graph = gpu->graphs[i];
         for (size_t k = 0; k < GRAPH_MEMORIES && !found; k++) {
-            bool matches = team ? graph->key.team == team : graph->memories[k] == serial;
+            bool matches = team ? graph->key.team == team
+                                : graph->memories[k] == serial || graph->recorded[k] == serial;
             found = matches ? graph : NULL;
         }
     }

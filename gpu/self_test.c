@@ -35,7 +35,7 @@ static enum st_status test_prepare(const struct self_test *test, uint32_t rank, 
         .row_major = 1,
     };
     enum st_status status = gpu_device_zero(test->device, address, GPU_SELF_TEST_BYTES, err);
-    const struct gpu_launch launch = {GPU_KERNEL_FILL, &params, TEST_BYTES};
+    const struct gpu_launch launch = {GPU_KERNEL_FILL, &params, TEST_BYTES, false};
     return status == ST_OK ? gpu_device_launch(test->device, test->device->service, &launch, err)
                            : status;
 }
@@ -57,7 +57,7 @@ static enum st_status test_move(const struct self_test *test, const struct gpu_m
         params.move.inputs[rank] = test->allocations[rank].address;
         params.move.outputs[rank] = test->allocations[rank].address;
     }
-    const struct gpu_launch launch = {GPU_KERNEL_MULTICAST, &params, GPU_SELF_TEST_BYTES};
+    const struct gpu_launch launch = {GPU_KERNEL_MULTICAST, &params, GPU_SELF_TEST_BYTES, false};
     return gpu_device_launch(test->device, test->device->service, &launch, err);
 }
 

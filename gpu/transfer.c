@@ -38,7 +38,7 @@ static enum st_status transfer_permute(struct gpu_lane *lane, const struct gpu_t
         params.dims[i] = spec->shape.dims[i];
         params.strides[i] = spec->strides.dims[i];
     }
-    const struct gpu_launch launch = {GPU_KERNEL_PERMUTE, &params, 2 * spec->bytes};
+    const struct gpu_launch launch = {GPU_KERNEL_PERMUTE, &params, 2 * spec->bytes, false};
     return gpu_device_launch(lane->device, lane->stream, &launch, err);
 }
 

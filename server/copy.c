@@ -40,8 +40,14 @@ static bool copy_is_nothing(const struct copy_operation *copy)
             spec->source_offset == spec->destination_offset);
 }
 
+/** What was cancelled while it waited, also for access, is complete: as cancelled (see
+ * cancel_running), and nothing is written. */
 static void copy_launch(struct copy_operation *copy)
 {
+    if (copy->base.cancel_requested) {
+        server_operation_complete(&copy->base, ST_OK, NULL);
+        return;
+    }
     copy->write.launched = true;
     gpu_copy_run(copy->write.tensor->group->team, &copy->spec,
                  server_operation_completion(&copy->base));
@@ -70,7 +76,10 @@ static void copy_launched(struct server_work *work)
 /** Memory worker. */
 static void copy_access_run(struct server_work *work)
 {
-    gpu_copy_prepare(&copy_of_work(work)->spec);
+    struct copy_operation *copy = copy_of_work(work);
+    if (!copy->base.cancel_requested) {
+        gpu_copy_prepare(&copy->spec);
+    }
 }
 
 /** The launch is a job of its own: the groups are held only until the copy is complete, and this
@@ -84,10 +93,21 @@ static void copy_access_given(struct server_work *work)
     server_work_submit(copy->base.server, SERVER_POOL_LAUNCH, work);
 }
 
+/** Whose memory gpu_copy_prepare() makes accessible: the destination's where the source's device
+ * can reach it, else the source's. */
+static struct group *copy_access_group(const struct copy_operation *copy)
+{
+    struct group *from = copy->source->group;
+    struct group *to = copy->write.tensor->group;
+    bool pushes = gpu_peer_access(copy->base.server->gpu, from->devices[copy->spec.source_rank],
+                                  to->devices[copy->spec.destination_rank]);
+    return pushes ? to : from;
+}
+
 static void copy_run_with_access(struct copy_operation *copy)
 {
     struct server *server = copy->base.server;
-    struct group *group = copy->write.tensor->group;
+    struct group *group = copy_access_group(copy);
     server_operation_retain(&copy->base);
     copy->base.working_on = group;
     copy->work = (struct server_work){

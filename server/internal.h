@@ -42,7 +42,8 @@ struct server_after {
 #define SERVER_HOLD_STEPS 64u
 
 void server_lock(struct server *server);
-/** Under the lock: whoever waits for it has it first. What was left with server_after() stays. */
+/** Under the lock: whoever waits for it has it first, and does on the way out what was left with
+ * server_after() so far; when nobody waits, that stays. */
 void server_breathe(struct server *server);
 /** Unlock, then do what was left with server_after(), in that order. */
 void server_unlock(struct server *server);

@@ -268,10 +268,8 @@ enum st_status server_plan(const struct gpu_plan_input *input,
                        st_reduce_op_info(input->op)->name, st_dtype_info(input->dtype)->name);
     }
     if (input->collective->reduces && !input->kernels) {
-        return st_fail(err, ST_REASON_NO_KERNELS, NULL,
-                       "%s needs kernels, and the driver of a device of the group loads none of "
-                       "this build: a newer driver is needed (see driver_version of the node)",
-                       input->collective->name);
+        return st_fail(err, ST_REASON_NO_KERNELS, NULL, "%s needs kernels: %s",
+                       input->collective->name, input->kernels_why);
     }
     if (request->algorithm) {
         enum st_status status = planner_check_named(input, request, err);

@@ -44,7 +44,8 @@ enum server_support server_plan_support(const struct gpu_algorithm *algorithm, e
  * named one does not fit; details "why" and "algorithms" (those that do, by comma).
  * NOT_DETERMINISTIC: the named one would keep another order than the request asks for.
  * @retval ST_FAILED_PRECONDITION NO_PEER_ACCESS: no algorithm fits between these devices.
- *         NO_KERNELS: it reduces, and a driver loads none of the kernels.
+ *         NO_KERNELS: it reduces, and a driver loads none of the kernels; err says which driver
+ *         would.
  */
 ST_MUST_CHECK enum st_status server_plan(const struct gpu_plan_input *input,
                                          const struct server_plan_request *request,

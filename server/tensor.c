@@ -61,36 +61,18 @@ static void group_unlink(struct tensor *tensor)
     group_touch(group);
 }
 
-static int position_compare(const void *a, const void *b)
-{
-    size_t left = *(const size_t *)a;
-    size_t right = *(const size_t *)b;
-    return left < right ? -1 : left > right;
-}
-
-/** Close the gaps at some positions, ascending, in one pass. */
-static void index_close_gaps(struct st_index *index, const size_t *positions, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        size_t from = positions[i] + 1;
-        size_t end = i + 1 < count ? positions[i + 1] : index->count;
-        memmove(&index->entries[positions[i] - i], &index->entries[from],
-                (end - from) * sizeof(*index->entries));
-    }
-    index->count -= count;
-}
+_Static_assert(SERVER_HOLD_STEPS <= ST_INDEX_PASS_KEYS, "one pass over the index for a hold");
 
 void tensors_remove(struct server *server, struct tensor *const *tensors, uint32_t count)
 {
-    size_t positions[SERVER_HOLD_STEPS];
-    uint32_t found = 0;
+    const char *ids[SERVER_HOLD_STEPS];
+    uint32_t named = 0;
     for (uint32_t i = 0; i < count; i++) {
-        positions[found++] = st_index_after(&server->tensors, tensors[i]->id) - 1;
+        ids[named++] = tensors[i]->id;
         group_unlink(tensors[i]);
-        if (found == SERVER_HOLD_STEPS || i + 1 == count) {
-            qsort(positions, found, sizeof(*positions), position_compare);
-            index_close_gaps(&server->tensors, positions, found);
-            found = 0;
+        if (named == SERVER_HOLD_STEPS || i + 1 == count) {
+            st_index_remove_many(&server->tensors, ids, named);
+            named = 0;
         }
     }
 }

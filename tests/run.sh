@@ -26,21 +26,27 @@ export UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS=second_deadlock_stack=1
 
 usage() {
-    sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
-    exit 2
+    sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
 }
 
 while [[ $# -gt 0 ]]; do
     case $1 in
     --preset | --build | --fuzz)
-        [[ $# -ge 2 ]] || usage
+        [[ $# -ge 2 ]] || { usage >&2; exit 2; }
         steps+=("${1#--} $2")
         shift
         ;;
     --tidy) steps+=("tidy") ;;
     --full) full=true ;;
     --no-install) install=false ;;
-    *) usage ;;
+    --help)
+        usage
+        exit
+        ;;
+    *)
+        usage >&2
+        exit 2
+        ;;
     esac
     shift
 done
@@ -72,13 +78,17 @@ build() {
     cmake --preset "$1" >/dev/null && cmake --build "build/$1" -j "$jobs"
 }
 
-# How many tests of a JUnit report passed and failed, as two numbers.
+# How many tests of a JUnit report passed and failed, as two numbers. Those that were skipped are named, with the reason.
 count_report() {
     python3 - "$1" <<'PYTHON'
 import sys
 import xml.etree.ElementTree as tree
 
 suite = tree.parse(sys.argv[1]).getroot()
+for case in suite.iter("testcase"):
+    if case.find("skipped") is not None:
+        said = (case.findtext("system-out") or "").strip().splitlines()
+        print(f"skipped: {case.get('name')}: {said[-1] if said else 'no reason given'}", file=sys.stderr)
 count = {key: int(suite.get(key, 0)) for key in ("tests", "failures", "disabled", "skipped")}
 print(count["tests"] - count["failures"] - count["disabled"] - count["skipped"], count["failures"])
 PYTHON

@@ -93,7 +93,7 @@ static const struct api_field put_query[] = {
     {.name = "expected_generation",
      .type = &api_type_uint64,
      .offset = offsetof(struct data_put_query, expected_generation),
-     .doc = "Refuse (409) unless the shard has this generation."},
+     .doc = "Refuse (409) unless the tensor has this generation."},
     {0},
 };
 
@@ -105,12 +105,13 @@ const struct api_route api_data_routes[] = {
      .query = get_query,
      .query_bytes = sizeof(struct data_get_query),
      .summary = "Read a shard: raw bytes (also a Range), npy, or its first elements as JSON.",
-     .success = "200 206"},
+     .success = "200 206 304"},
     {.method = API_PUT,
      .path = "/v1/tensors/{tensor}/shards/{rank}/data",
      .handler = data_put,
      .role = SERVER_ROLE_USER,
      .body = API_BODY_STREAM,
+     .flags = API_ROUTE_IF_MATCH | API_ROUTE_IF_NONE_MATCH,
      .query = put_query,
      .query_bytes = sizeof(struct data_put_query),
      .query_defaults = &put_defaults,

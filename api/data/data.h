@@ -40,7 +40,10 @@ ST_MUST_CHECK enum st_status data_same_tensor(const struct server_tensor *seen,
                                               const struct server_tensor *opened,
                                               struct st_error *err);
 
-/** ETag of a shard's contents: the generation and the begin of the tensor's uid. */
+/** In the place of an entity tag that there is none: equal to none of a header. */
+#define DATA_ETAG_NONE "none"
+
+/** ETag of a tensor's contents: their generation and the begin of its uid. */
 void data_etag_set(struct api_request *request, const struct server_tensor *tensor,
                    uint64_t generation);
 

@@ -7,6 +7,7 @@
 #include "api/data/npy.h"
 #include "api/data/range.h"
 #include "api/data/values.h"
+#include "api/resources/outcome.h"
 #include "api/resources/view.h"
 #include "api/text.h"
 
@@ -41,6 +42,16 @@ static void download_end(struct api_request *request)
 
 /* ---------------------------------------------------------------- what is asked for */
 
+/** What may be undefined has no entity tag: a write that was cut leaves the generation as it was.
+ */
+static const char *download_etag(const struct download *download, uint64_t generation,
+                                 char buffer[static API_ETAG_BYTES])
+{
+    return download->transfer_request.allow_undefined
+               ? DATA_ETAG_NONE
+               : api_view_etag(generation, download->tensor->uid, buffer);
+}
+
 /** If-Range (RFC 9110 13.1.5): a Range counts only while the contents are those that the client
  * has. */
 static bool range_counts(struct api_request *request, struct download *download)
@@ -50,7 +61,7 @@ static bool range_counts(struct api_request *request, struct download *download)
     char etag[API_ETAG_BYTES];
     download->conditional = header;
     download->seen_generation = generation;
-    return !header || strcmp(header, api_view_etag(generation, download->tensor->uid, etag)) == 0;
+    return !header || strcmp(header, download_etag(download, generation, etag)) == 0;
 }
 
 static enum st_status raw_select(struct api_request *request, struct download *download,
@@ -179,12 +190,20 @@ static ssize_t download_read(struct api_request *request, char *buffer, size_t s
     }
 }
 
+static void etag_set(struct api_request *request, const struct download *download,
+                     uint64_t generation)
+{
+    if (!download->transfer_request.allow_undefined) {
+        data_etag_set(request, download->tensor, generation);
+    }
+}
+
 /** The head of a body in one of the two binary forms. */
 static void download_head(struct api_request *request, const struct download *download,
                           uint64_t generation)
 {
     const struct server_transfer_request *wanted = &download->transfer_request;
-    data_etag_set(request, download->tensor, generation);
+    etag_set(request, download, generation);
     if (download->form == DATA_RAW) {
         api_reply_header(request, "Accept-Ranges", "bytes");
     }
@@ -225,7 +244,7 @@ static enum st_status json_reply(struct api_request *request, const struct downl
     data_values_write(&text, "values", tensor->dtype, (const unsigned char *)download->collected,
                       download->elements);
     api_json_end(&text);
-    data_etag_set(request, tensor, generation);
+    etag_set(request, download, generation);
     char *body = api_text_take(&text, &length);
     return api_reply_json(request, 200, body, length, err);
 }
@@ -241,6 +260,28 @@ static enum st_status digest_reply(struct api_request *request, const struct dow
     download_head(request, download, generation);
     return api_reply_copy(request, 200, data_media[download->form],
                           download->collected - download->npy_bytes, bytes, err);
+}
+
+/**
+ * If-Match and If-None-Match, of what would be sent: 412, or 304 as the reply, with which the shard
+ * is given back.
+ */
+static enum st_status conditions_check(struct api_request *request, struct download *download,
+                                       uint64_t generation, bool *ret_replied, struct st_error *err)
+{
+    char etag[API_ETAG_BYTES];
+    const char *tag = download_etag(download, generation, etag);
+    enum st_status status = api_if_match(request, tag, err);
+    if (status == ST_OK) {
+        status = api_if_none_match(request, tag, ret_replied, err);
+    }
+    if (status != ST_OK || !*ret_replied) {
+        return status;
+    }
+    server_transfer_close(download->transfer);
+    download->transfer = NULL;
+    etag_set(request, download, generation);
+    return api_reply_empty(request, 304, err);
 }
 
 static enum st_status download_continue(struct api_request *request, struct st_error *err);
@@ -318,6 +359,11 @@ static enum st_status download_continue(struct api_request *request, struct st_e
         return ST_OK;
     }
     uint64_t generation = server_transfer_generation(download->transfer);
+    bool complete = false, replied = false;
+    enum st_status status = conditions_check(request, download, generation, &replied, err);
+    if (status != ST_OK || replied) {
+        return status;
+    }
     if (download->partial && download->conditional && generation != download->seen_generation) {
         return download_open_whole(request, download, err);
     }
@@ -327,8 +373,7 @@ static enum st_status download_continue(struct api_request *request, struct st_e
     if (!download->collected && !collect_begin(request, download)) {
         return api_decode_fail_memory(err);
     }
-    bool complete = false;
-    enum st_status status = download_collect(request, download, &complete, err);
+    status = download_collect(request, download, &complete, err);
     if (status != ST_OK || !complete) {
         return status;
     }
@@ -350,7 +395,10 @@ static enum st_status download_head_only(struct api_request *request, struct dow
         return st_fail(err, ST_REASON_CONTENTS_UNDEFINED, "rank",
                        "the shard's contents are undefined; ?allow_undefined=true reads them");
     }
-    return stream_reply(request, download, download->tensor->contents.generation, err);
+    uint64_t generation = download->tensor->contents.generation;
+    bool replied = false;
+    enum st_status status = conditions_check(request, download, generation, &replied, err);
+    return status != ST_OK || replied ? status : stream_reply(request, download, generation, err);
 }
 
 static enum st_status download_open(struct api_request *request, struct download *download,

@@ -5,6 +5,8 @@
 #include "api/data/data.h"
 #include "api/data/digest.h"
 #include "api/data/npy.h"
+#include "api/resources/outcome.h"
+#include "api/resources/view.h"
 #include "api/text.h"
 
 /** One PUT. Lives in the request's arena. */
@@ -14,6 +16,7 @@ struct upload {
     struct server_transfer *transfer;       /**< npy: opened once the header was read. */
     struct server_transfer *_Atomic opened; /**< The same, for upload_notify(). */
     uint64_t received;                      /**< Of transfer_request.bytes. */
+    bool pinned; /**< expected_generation is that of an If-Match that held. */
     struct data_digest digest;
     char *npy; /**< [DATA_NPY_HEADER_MAX]; NULL: raw. */
     size_t npy_bytes, npy_wanted;
@@ -39,13 +42,26 @@ static void upload_end(struct api_request *request)
 
 /* ---------------------------------------------------------------- opening */
 
+/** A generation that was not asked for by this name: the client gave its entity tag. */
+static enum st_status upload_explain(const struct upload *upload, enum st_status status,
+                                     struct st_error *err)
+{
+    if (status == ST_OK || !upload->pinned || err->reason != ST_REASON_GENERATION_MISMATCH) {
+        return status;
+    }
+    status = st_fail(err, ST_REASON_ETAG_MISMATCH, "If-Match",
+                     "another write was first since the tag was checked");
+    err->http_code = 412;
+    return status;
+}
+
 /** Whether the transfer can go on. */
 static enum st_status upload_state(struct api_request *request, struct st_error *err)
 {
     const struct upload *upload = request->context;
     return upload->transfer &&
                    server_transfer_state(upload->transfer, err) == SERVER_TRANSFER_FAILED
-               ? err->status
+               ? upload_explain(upload, err->status, err)
                : ST_OK;
 }
 
@@ -222,7 +238,7 @@ static enum st_status upload_receive(struct api_request *request, const char *da
         if (status != ST_OK) {
             /* At once: the rest of the body may be read and thrown away for long. */
             upload_close(upload);
-            return status;
+            return upload_explain(upload, status, err);
         }
         if (!taken) {
             break;
@@ -255,7 +271,7 @@ static enum st_status upload_done(struct api_request *request, struct st_error *
     struct upload *upload = request->context;
     enum server_transfer_state state = server_transfer_state(upload->transfer, err);
     if (state == SERVER_TRANSFER_FAILED) {
-        return err->status;
+        return upload_explain(upload, err->status, err);
     }
     if (state != SERVER_TRANSFER_DONE) {
         api_request_suspend(request, upload_done);
@@ -306,6 +322,38 @@ static enum st_status headers_check(struct api_request *request, struct upload *
     return data_digest_expect(&upload->digest, api_request_header(request, "Content-Digest"), err);
 }
 
+/**
+ * If-Match and If-None-Match, of the contents as they are shown now. A write that comes in between
+ * is seen by the server, which is given the generation.
+ */
+static enum st_status conditions_check(struct api_request *request, struct upload *upload,
+                                       struct st_error *err)
+{
+    const struct server_tensor *tensor = upload->tensor;
+    const char *header = api_request_header(request, "If-Match");
+    uint64_t *expected = &upload->transfer_request.expected_generation;
+    char etag[API_ETAG_BYTES];
+    bool match = false;
+    /* A write that was cut changed a shard without a new generation. */
+    bool undefined =
+        tensor->shard_contents[upload->transfer_request.rank].state == SERVER_CONTENTS_UNDEFINED;
+    const char *tag =
+        undefined ? DATA_ETAG_NONE : api_view_etag(tensor->contents.generation, tensor->uid, etag);
+    enum st_status status = api_if_match(request, tag, err);
+    if (status == ST_OK) {
+        status = api_if_none_match(request, tag, &match, err);
+    }
+    if (status == ST_OK && match) {
+        status = st_fail(err, ST_REASON_ETAG_MISMATCH, "If-None-Match", "the etag is %s", tag);
+        err->http_code = 412;
+    }
+    if (status == ST_OK && header && strchr(header, '"') && *expected == SERVER_GENERATION_ANY) {
+        *expected = tensor->contents.generation;
+        upload->pinned = true;
+    }
+    return status;
+}
+
 enum st_status data_put(struct api_request *request, struct st_error *err)
 {
     static const struct api_receiver receiver = {upload_receive, upload_finish, upload_state};
@@ -322,11 +370,14 @@ enum st_status data_put(struct api_request *request, struct st_error *err)
         status = data_shard_find(request, &upload->transfer_request, &upload->tensor, err);
     }
     if (status == ST_OK) {
+        status = conditions_check(request, upload, err);
+    }
+    if (status == ST_OK) {
         status = request->media == DATA_NPY ? npy_begin(request, upload, err)
                                             : raw_begin(request, upload, err);
     }
     if (status == ST_OK) {
         api_request_receive(request, &receiver);
     }
-    return status;
+    return upload_explain(upload, status, err);
 }

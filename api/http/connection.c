@@ -172,9 +172,11 @@ void http_connection_await(struct http_connection *connection, uint64_t bytes, b
 {
     atomic_store(&connection->awaited_bytes, bytes);
     if (bytes && often && !atomic_exchange(&connection->looked_at_often, true)) {
+        uint64_t look_ns = st_clock_now_ns() + CONNECTION_LOOK_BODY_NS;
+        uint64_t deadline_ns = atomic_load(&connection->deadline_ns);
         /* Without memory it is looked at when the timer comes as it stands. */
         st_timer_start(connection->listener->front->timers, &connection->timer,
-                       st_clock_now_ns() + CONNECTION_LOOK_BODY_NS, connection_watch, connection);
+                       deadline_ns < look_ns ? deadline_ns : look_ns, connection_watch, connection);
     }
 }
 

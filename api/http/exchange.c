@@ -49,8 +49,10 @@ void *http_exchange_uri_mhd(void *cls, const char *uri, struct MHD_Connection *m
     exchange->phase = HTTP_PHASE_HEAD;
     exchange->method = API_METHOD_COUNT; /* until the head was read */
     exchange->start_ns = st_clock_now_ns();
-    http_connection_set_deadline(connection,
-                                 exchange->start_ns + ST_HTTP_HEADER_SECONDS * ST_NS_PER_SECOND,
+    /* The first head's time runs since the connection was accepted. */
+    uint64_t deadline_ns = atomic_load(&connection->deadline_ns);
+    uint64_t head_ns = exchange->start_ns + ST_HTTP_HEADER_SECONDS * ST_NS_PER_SECOND;
+    http_connection_set_deadline(connection, deadline_ns < head_ns ? deadline_ns : head_ns,
                                  HTTP_WATCH_HEAD);
     size_t length = strlen(uri);
     exchange->target_end = uri + length;
@@ -75,11 +77,16 @@ static bool exchange_is_stream(const struct http_exchange *exchange)
     return exchange->request.route && exchange->request.route->body == API_BODY_STREAM;
 }
 
+static enum st_status exchange_fail_deadline(struct st_error *err)
+{
+    return st_fail(err, ST_REASON_OPERATION_DEADLINE, "grpc-timeout",
+                   "the deadline passed before the request was accepted");
+}
+
 static enum st_status exchange_run_handler(struct http_exchange *exchange, struct st_error *err)
 {
     if (st_clock_now_ns() >= exchange->request.caller.deadline_ns) {
-        return st_fail(err, ST_REASON_OPERATION_DEADLINE, "grpc-timeout",
-                       "the deadline passed before the request was accepted");
+        return exchange_fail_deadline(err);
     }
     http_connection_look(exchange->connection);
     return exchange->request.route->handler(&exchange->request, err);
@@ -94,13 +101,35 @@ static bool exchange_reply_at_once(const struct http_exchange *exchange)
                                    exchange->head.values[HTTP_HEAD_EXPECT]));
 }
 
-/** Cut the connection unless the body goes on within so many seconds; 0: it may wait. */
+/** Cut the connection unless the body goes on within so many seconds, and before the request's own
+ * deadline; 0: it may wait. */
 static void exchange_watch_body(struct http_exchange *exchange, uint64_t seconds)
 {
-    http_connection_set_deadline(exchange->connection,
-                                 seconds ? st_clock_now_ns() + seconds * ST_NS_PER_SECOND
-                                         : ST_DEADLINE_NEVER,
+    uint64_t deadline_ns = ST_DEADLINE_NEVER;
+    if (seconds) {
+        uint64_t caller_ns = exchange->request.caller.deadline_ns;
+        deadline_ns = st_clock_now_ns() + seconds * ST_NS_PER_SECOND;
+        deadline_ns = caller_ns < deadline_ns ? caller_ns : deadline_ns;
+    }
+    http_connection_set_deadline(exchange->connection, deadline_ns, HTTP_WATCH_BODY);
+}
+
+/** The body that is thrown away must go on too: its client waits for a reply that is there. */
+static void exchange_watch_discarded(struct http_exchange *exchange)
+{
+    uint64_t deadline_ns = st_clock_now_ns() + ST_TRANSFER_STALL_SECONDS * ST_NS_PER_SECOND;
+    uint64_t end_ns = exchange->discard_end_ns;
+    http_connection_set_deadline(exchange->connection, deadline_ns < end_ns ? deadline_ns : end_ns,
                                  HTTP_WATCH_BODY);
+}
+
+/** Throw away what comes of the body, of which the socket has still to bring @p awaited_bytes. */
+static void exchange_discard(struct http_exchange *exchange, uint64_t awaited_bytes)
+{
+    exchange->discard = true;
+    exchange->discard_end_ns = st_clock_now_ns() + ST_HTTP_IDLE_SECONDS * ST_NS_PER_SECOND;
+    exchange_watch_discarded(exchange);
+    http_connection_await(exchange->connection, awaited_bytes, true);
 }
 
 static enum MHD_Result exchange_begin(struct http_exchange *exchange, const char *method)
@@ -120,16 +149,21 @@ static enum MHD_Result exchange_begin(struct http_exchange *exchange, const char
     if (status != ST_OK) {
         http_reply_error(exchange, &error);
     }
-    exchange->discard = status != ST_OK || exchange->response;
-    if (exchange->discard && exchange_reply_at_once(exchange)) {
+    bool discard = status != ST_OK || exchange->response;
+    if (discard && exchange_reply_at_once(exchange)) {
         return http_reply_queue(exchange);
     }
+    uint64_t awaited_bytes = exchange->has_body ? exchange->request.content_length : 0;
+    if (discard) {
+        exchange_discard(exchange, awaited_bytes);
+        return MHD_YES;
+    }
     /* A stream's deadline moves with its pieces; no other body may take longer than this. */
-    bool stream = exchange_is_stream(exchange) && !exchange->discard;
-    http_connection_await(exchange->connection,
-                          exchange->has_body ? exchange->request.content_length : 0, stream);
+    bool stream = exchange_is_stream(exchange);
     uint64_t seconds = stream ? ST_TRANSFER_CUT_SECONDS : ST_HTTP_IDLE_SECONDS;
     exchange_watch_body(exchange, exchange->has_body ? seconds : 0);
+    http_connection_await(exchange->connection, awaited_bytes,
+                          stream || exchange->request.caller.deadline_ns != ST_DEADLINE_NEVER);
     return MHD_YES;
 }
 
@@ -224,6 +258,7 @@ static enum MHD_Result exchange_receive(struct http_exchange *exchange, const ch
     exchange_await(exchange, *upload_bytes);
     if (exchange->discard) {
         exchange->body_bytes += *upload_bytes;
+        exchange_watch_discarded(exchange);
     } else if (exchange->receiver) {
         status = exchange_offer(exchange, data, *upload_bytes, &left, &error);
         exchange->body_bytes += *upload_bytes - left;
@@ -234,10 +269,8 @@ static enum MHD_Result exchange_receive(struct http_exchange *exchange, const ch
     if (status != ST_OK) {
         /* The library takes no reply in the middle of a body: the rest is read and thrown away. */
         http_reply_error(exchange, &error);
-        exchange->discard = true;
+        exchange_discard(exchange, atomic_load(&exchange->connection->awaited_bytes));
         left = 0;
-        bool stalled = error.reason == ST_REASON_TRANSFER_STALLED;
-        exchange_watch_body(exchange, stalled ? ST_TRANSFER_CUT_SECONDS : ST_HTTP_IDLE_SECONDS);
     }
     *upload_bytes = left;
     return MHD_YES;
@@ -383,6 +416,9 @@ static bool exchange_find_failure(struct http_exchange *exchange, struct st_erro
         return true;
     }
     if (atomic_load(&connection->overdue)) {
+        if (!head && st_clock_now_ns() >= exchange->request.caller.deadline_ns) {
+            return exchange_fail_deadline(ret_error) != ST_OK;
+        }
         return st_fail(ret_error, ST_REASON_TRANSFER_STALLED, NULL,
                        "the %s of the request did not come in time",
                        head ? "head" : "body") != ST_OK;
@@ -391,14 +427,19 @@ static bool exchange_find_failure(struct http_exchange *exchange, struct st_erro
            exchange_fail_ended(exchange, ret_error) != ST_OK;
 }
 
-/** Tell the client why its request is cut. @return whether it was told. */
+/** Code of the reply that the library has, ours or a page of its own; 0: it has sent nothing. */
+static unsigned exchange_queued_code(struct MHD_Connection *mhd)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_HTTP_STATUS);
+    return info ? info->http_status : 0;
+}
+
+/** Tell the client why its request is cut, if it gets no reply. @return whether it was told. */
 static bool exchange_answer_cut(struct http_exchange *exchange)
 {
     struct http_connection *connection = exchange->connection;
     struct st_error error = {0};
-    if (exchange->told) {
-        return true;
-    }
     if (!exchange_find_failure(exchange, &error)) {
         return false;
     }
@@ -406,7 +447,7 @@ static bool exchange_answer_cut(struct http_exchange *exchange)
         atomic_fetch_add(&connection->listener->front->cut[HTTP_WATCH_BODY], 1);
     }
     http_reply_send_cut(exchange, &error);
-    return true;
+    return exchange->told;
 }
 
 static void exchange_log(const struct http_exchange *exchange, const char *ended,
@@ -471,7 +512,6 @@ void http_exchange_completed_mhd(void *cls, struct MHD_Connection *mhd, void **r
         [MHD_REQUEST_TERMINATED_READ_ERROR] = "CLIENT_GONE",
         [MHD_REQUEST_TERMINATED_CLIENT_ABORT] = "CLIENT_GONE",
     };
-    (void)mhd;
     struct http_listener *listener = cls;
     struct http_exchange *exchange = *request_context;
     *request_context = NULL;
@@ -485,7 +525,9 @@ void http_exchange_completed_mhd(void *cls, struct MHD_Connection *mhd, void **r
     const char *ended =
         sent || (size_t)code >= sizeof(endings) / sizeof(endings[0]) ? NULL : endings[code];
     uint64_t now_ns = st_clock_now_ns();
-    bool told = exchange_answer_cut(exchange);
+    /* The library answers some faults itself, in the middle of a body too. */
+    unsigned queued_code = exchange_queued_code(mhd);
+    bool told = exchange->told || (!queued_code && exchange_answer_cut(exchange));
     http_wait_done(exchange);
     if (exchange->on_end) {
         exchange->on_end(&exchange->request);
@@ -494,7 +536,7 @@ void http_exchange_completed_mhd(void *cls, struct MHD_Connection *mhd, void **r
     if (ended && !told) {
         atomic_fetch_add(&front->aborted, 1);
     }
-    exchange->code = told || exchange->phase == HTTP_PHASE_SENT ? exchange->code : 499;
+    exchange->code = told ? exchange->code : queued_code ? queued_code : 499;
     http_route_count(exchange->entry ? exchange->entry : http_router_entry(front->router, 0),
                      exchange->code, now_ns - exchange->start_ns);
     exchange_log(exchange, ended, now_ns - exchange->start_ns);

@@ -75,6 +75,7 @@ struct http_front {
     _Atomic uint32_t requests_active;
     _Atomic uint64_t rejected[ST_REASON_COUNT];
     _Atomic uint64_t cut[HTTP_WATCH_COUNT], aborted;
+    _Atomic uint64_t reply_bytes; /**< Of large replies that were not read yet. */
 };
 void http_front_metrics(const struct http_front *front, struct http_front_metrics *ret);
 
@@ -99,6 +100,10 @@ enum http_phase {
     X(EXPECT, "Expect")                                                                            \
     X(GRPC_TIMEOUT, "grpc-timeout")                                                                \
     X(IDEMPOTENCY_KEY, "Idempotency-Key")                                                          \
+    X(IF_MATCH, "If-Match")                                                                        \
+    X(IF_NONE_MATCH, "If-None-Match")                                                              \
+    X(RANGE, "Range")                                                                              \
+    X(IF_RANGE, "If-Range")                                                                        \
     X(REQUEST_ID, "x-request-id")
 enum http_head_field {
 #define X(field, name) HTTP_HEAD_##field,
@@ -140,7 +145,8 @@ struct http_exchange {
     struct http_head head;
     const char *allow; /**< Value of Allow for a 405, or NULL. */
     bool has_body;
-    bool discard; /**< The body is read and thrown away; the reply waits for its end. */
+    bool discard;            /**< The body is read and thrown away; the reply waits for its end. */
+    uint64_t discard_end_ns; /**< No longer than this. */
     bool must_close;
     bool told;           /**< Its failure was sent past the library. */
     bool settled;        /**< A round of the library's loop ended since the request was complete. */
@@ -162,6 +168,7 @@ struct http_exchange {
 
     struct MHD_Response *response; /**< The reply, not yet queued. */
     uint64_t reply_bytes;          /**< Of its body, when all of it is there. */
+    uint64_t counted_bytes;        /**< Of these, what the front's reply_bytes counts. */
     unsigned code;
     struct http_reply_header headers[HTTP_REPLY_HEADERS_MAX];
     uint32_t header_count;

@@ -189,13 +189,17 @@ enum st_status http_front_start(struct http_front *front, struct server *server,
     return front_start_listeners(front, false, err);
 }
 
-/** Wake every request that waits; with `stopping` set, none waits again. */
-static void listener_notify_all(struct http_listener *listener)
+/**
+ * Wake every request that waits, and end those whose body still comes; with `stopping` set, none
+ * waits again. Later would be too late to say why: the library closes its sockets first.
+ */
+static void listener_end_requests(struct http_listener *listener)
 {
     pthread_mutex_lock(&listener->lock);
     for (struct http_connection *connection = listener->connections; connection;
          connection = connection->next) {
         api_request_notify(&connection->exchange.request);
+        api_request_interrupt(&connection->exchange.request);
     }
     pthread_mutex_unlock(&listener->lock);
 }
@@ -220,7 +224,7 @@ void http_front_stop(struct http_front *front, uint64_t deadline_ns)
     /* The library aborts the process when it is stopped with a suspended connection. */
     atomic_store(&front->stopping, true);
     for (uint32_t i = 0; i < front->listener_count; i++) {
-        listener_notify_all(&front->listeners[i]);
+        listener_end_requests(&front->listeners[i]);
     }
     front_wait_idle(front, st_clock_now_ns() + ST_NS_PER_SECOND);
     for (uint32_t i = 0; i < front->listener_count; i++) {

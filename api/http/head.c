@@ -431,7 +431,6 @@ static enum st_status head_check_body(struct http_exchange *exchange, struct st_
 static enum st_status head_set_deadline(struct http_exchange *exchange, struct st_error *err)
 {
     const struct http_head *head = &exchange->head;
-    exchange->request.caller.deadline_ns = ST_DEADLINE_NEVER;
     if (!head->counts[HTTP_HEAD_GRPC_TIMEOUT]) {
         return ST_OK;
     }
@@ -501,6 +500,38 @@ static enum st_status head_check_key(const struct http_exchange *exchange, struc
                    "effect before sending it again");
 }
 
+/**
+ * A condition that a request to change something would not be held to is refused, and so is a
+ * second line of one, of which only the first would count.
+ */
+static enum st_status head_check_conditions(const struct http_exchange *exchange,
+                                            struct st_error *err)
+{
+    static const struct {
+        enum http_head_field field;
+        const char *name;
+        unsigned flag; /**< Of the routes that honour it, beside those that only read; 0: any. */
+    } rows[] = {
+        {HTTP_HEAD_IF_MATCH, "If-Match", API_ROUTE_IF_MATCH},
+        {HTTP_HEAD_IF_NONE_MATCH, "If-None-Match", API_ROUTE_IF_NONE_MATCH},
+        {HTTP_HEAD_RANGE, "Range", 0},
+        {HTTP_HEAD_IF_RANGE, "If-Range", 0},
+    };
+    const struct api_route *route = exchange->request.route;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint8_t count = exchange->head.counts[rows[i].field];
+        if (count > 1) {
+            return st_fail(err, ST_REASON_INVALID_HEADER, rows[i].name, "must not be repeated");
+        }
+        if (count && rows[i].flag && route->method != API_GET && !(route->flags & rows[i].flag)) {
+            return st_fail(err, ST_REASON_INVALID_HEADER, rows[i].name,
+                           "is not looked at here, so the request would run without it; verbs "
+                           "take \"expected_generation\"");
+        }
+    }
+    return ST_OK;
+}
+
 /* ---------------------------------------------------------------- all of it */
 
 static void head_set_caller(struct http_exchange *exchange)
@@ -508,6 +539,7 @@ static void head_set_caller(struct http_exchange *exchange)
     const struct http_connection *connection = exchange->connection;
     exchange->request.server = atomic_load(&connection->listener->front->server);
     exchange->request.caller = (struct server_caller){.principal = connection->principal,
+                                                      .deadline_ns = ST_DEADLINE_NEVER,
                                                       .role = connection->role,
                                                       .request_id = exchange->request_id};
 }
@@ -536,6 +568,9 @@ enum st_status http_head_check(struct http_exchange *exchange, const char *metho
     }
     if (status == ST_OK) {
         status = head_check_key(exchange, err);
+    }
+    if (status == ST_OK) {
+        status = head_check_conditions(exchange, err);
     }
     if (status == ST_OK) {
         status = head_set_deadline(exchange, err);

@@ -1,6 +1,7 @@
 #include "api/http/json_scan.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /** A walk over JSON text that knows only strings and brackets, so that it also works on wrong text.
@@ -116,6 +117,59 @@ static enum st_status json_check_depth(const char *text, size_t length, struct s
     return ST_OK;
 }
 
+/** Whether the '-' at @p at begins a number that is "-0" and no more; not an exponent as in 1e-0.
+ */
+static bool zero_is_at(const char *text, size_t length, size_t at)
+{
+    bool ends = at + 2 >= length || !strchr("0123456789.eE", text[at + 2]);
+    return at + 1 < length && text[at + 1] == '0' && ends &&
+           (at == 0 || !strchr("eE", text[at - 1]));
+}
+
+/** Behind the next such number outside of strings, from @p at on; 0: none. No NUL is in the text.
+ */
+static size_t zero_find(const char *text, size_t length, size_t at)
+{
+    for (bool in_string = false; at < length; at++) {
+        if (in_string && text[at] == '\\') {
+            at++;
+        } else if (text[at] == '"') {
+            in_string = !in_string;
+        } else if (!in_string && text[at] == '-' && zero_is_at(text, length, at)) {
+            return at + 2;
+        }
+    }
+    return 0;
+}
+
+/**
+ * jansson reads -0 as an integer, which has no sign then. So it is given -0.0 instead.
+ * @param ret_text malloc'd, [*ret_length]; NULL: there is nothing to replace.
+ */
+static enum st_status json_keep_zeros(const char *text, size_t length, char **ret_text,
+                                      size_t *ret_length, struct st_error *err)
+{
+    static const char fraction[] = ".0";
+    size_t from = 0, to = 0;
+    char *copy = NULL;
+    for (size_t at = zero_find(text, length, 0); at; at = zero_find(text, length, at)) {
+        copy = copy ? copy : malloc(length * 2); /* each "-0" becomes twice as long */
+        if (!copy) {
+            return st_fail(err, ST_REASON_OUT_OF_MEMORY, NULL, "no memory for the body");
+        }
+        memcpy(copy + to, text + from, at - from);
+        memcpy(copy + to + at - from, fraction, sizeof(fraction) - 1);
+        to += at - from + sizeof(fraction) - 1;
+        from = at;
+    }
+    if (copy) {
+        memcpy(copy + to, text + from, length - from);
+    }
+    *ret_text = copy;
+    *ret_length = to + length - from;
+    return ST_OK;
+}
+
 /** jansson's position is behind the token that it could not take. */
 static enum st_status json_fail(const char *text, size_t length, const json_error_t *error,
                                 struct st_error *err)
@@ -143,10 +197,21 @@ enum st_status http_json_parse(const char *text, size_t length, json_t **ret_obj
     if (status != ST_OK) {
         return status;
     }
+    char *signed_text;
+    size_t signed_length;
+    status = json_keep_zeros(text, length, &signed_text, &signed_length, err);
+    if (status != ST_OK) {
+        return status;
+    }
     json_error_t error;
-    json_t *value = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    const char *taken = signed_text ? signed_text : text;
+    json_t *value = json_loadb(taken, signed_length, JSON_REJECT_DUPLICATES, &error);
     if (!value) {
-        return json_fail(text, length, &error, err);
+        status = json_fail(taken, signed_length, &error, err);
+    }
+    free(signed_text);
+    if (!value) {
+        return status;
     }
     if (!json_is_object(value)) {
         json_decref(value);

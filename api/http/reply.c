@@ -1,3 +1,4 @@
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,8 @@
 
 /** What one call of a stream's read function is offered at most. */
 #define REPLY_STREAM_BLOCK_BYTES (256u << 10)
+/** Of a head that is sent past the library: a few headers, of which only the values vary. */
+#define REPLY_HEAD_BYTES 1024
 
 static const char reply_json_type[] = "application/json";
 
@@ -24,14 +27,52 @@ static enum st_status reply_fail_memory(struct st_error *err)
     return st_fail(err, ST_REASON_OUT_OF_MEMORY, NULL, "no memory for the reply");
 }
 
+static void reply_uncount(struct http_exchange *exchange)
+{
+    if (exchange->counted_bytes) { /* seldom: the counter is everyone's */
+        atomic_fetch_sub(&exchange->connection->listener->front->reply_bytes,
+                         exchange->counted_bytes);
+        exchange->counted_bytes = 0;
+    }
+}
+
 void http_reply_drop(struct http_exchange *exchange)
 {
     if (exchange->response) {
         MHD_destroy_response(exchange->response);
         exchange->response = NULL;
     }
+    reply_uncount(exchange);
     exchange->stream_read = NULL;
     exchange->header_count = 0;
+}
+
+/**
+ * Count a reply that is kept until it was read: many clients that do not read would take memory
+ * without end. Refused is only what changed nothing, and not what says how the server is.
+ */
+static enum st_status reply_count(struct http_exchange *exchange, uint64_t bytes,
+                                  struct st_error *err)
+{
+    struct http_front *front = exchange->connection->listener->front;
+    const struct api_route *route = exchange->request.route;
+    reply_uncount(exchange);
+    if (bytes < ST_HTTP_REPLY_LARGE_BYTES) {
+        return ST_OK;
+    }
+    bool may_refuse = route && route->method == API_GET && !(route->flags & API_ROUTE_HEALTH);
+    exchange->counted_bytes = bytes;
+    uint64_t before = atomic_fetch_add(&front->reply_bytes, bytes);
+    if (!may_refuse || before + bytes <= ST_HTTP_REPLIES_BYTES_MAX) {
+        return ST_OK;
+    }
+    reply_uncount(exchange);
+    atomic_fetch_add_explicit(&front->rejected[ST_REASON_TOO_MANY_REPLIES], 1,
+                              memory_order_relaxed);
+    return st_fail(err, ST_REASON_TOO_MANY_REPLIES, NULL,
+                   "%" PRIu64 " bytes of replies wait to be read, of at most %u; ask later, or "
+                   "for less",
+                   before, ST_HTTP_REPLIES_BYTES_MAX);
 }
 
 /** Make @p response (NULL: memory was out) the reply, of @p bytes that are there. */
@@ -73,12 +114,18 @@ void api_reply_header(struct api_request *request, const char *name, const char 
 enum st_status api_reply_json(struct api_request *request, unsigned code, char *text, size_t length,
                               struct st_error *err)
 {
+    struct http_exchange *exchange = reply_exchange(request);
+    enum st_status status = text ? reply_count(exchange, length, err) : reply_fail_memory(err);
+    if (status != ST_OK) {
+        free(text);
+        return status;
+    }
     struct MHD_Response *response =
-        text ? MHD_create_response_from_buffer(length, text, MHD_RESPMEM_MUST_FREE) : NULL;
+        MHD_create_response_from_buffer(length, text, MHD_RESPMEM_MUST_FREE);
     if (!response) {
         free(text);
     }
-    return reply_set(reply_exchange(request), code, reply_json_type, length, response, err);
+    return reply_set(exchange, code, reply_json_type, length, response, err);
 }
 
 static void snapshot_free(void *cls)
@@ -112,7 +159,12 @@ enum st_status api_reply_copy(struct api_request *request, unsigned code, const 
         const char *in;
         char *out;
     } body = {.in = text};
-    return reply_set(reply_exchange(request), code, content_type, length,
+    struct http_exchange *exchange = reply_exchange(request);
+    enum st_status status = reply_count(exchange, length, err);
+    if (status != ST_OK) {
+        return status;
+    }
+    return reply_set(exchange, code, content_type, length,
                      MHD_create_response_from_buffer(length, body.out, MHD_RESPMEM_MUST_COPY), err);
 }
 
@@ -123,10 +175,13 @@ enum st_status api_reply_empty(struct api_request *request, unsigned code, struc
                      MHD_create_response_from_buffer(0, nothing, MHD_RESPMEM_PERSISTENT), err);
 }
 
-enum st_status api_reply_error_with(struct api_request *request, const struct st_error *error,
-                                    const char *key, const char *json, struct st_error *err)
+/**
+ * Note a failure and what its reply is made of: headers, code, and the body that is returned, with
+ * the member @p key, unless that is NULL. NULL: no memory.
+ */
+static char *reply_fail(struct http_exchange *exchange, const struct st_error *error,
+                        const char *key, const char *json, size_t *ret_length)
 {
-    struct http_exchange *exchange = reply_exchange(request);
     struct api_text text = {0};
     api_json_begin(&text, NULL);
     http_error_write(&text, "error", error);
@@ -134,18 +189,26 @@ enum st_status api_reply_error_with(struct api_request *request, const struct st
         api_json_raw(&text, key, json);
     }
     api_json_end(&text);
-    size_t length = 0;
-    char *body = api_text_take(&text, &length);
     uint32_t retry_after_ms = http_error_retry_after_ms(error);
     if (retry_after_ms) {
-        api_reply_header(request, "Retry-After", "%u", (retry_after_ms + 999) / 1000);
+        api_reply_header(&exchange->request, "Retry-After", "%u", (retry_after_ms + 999) / 1000);
     }
     if (exchange->allow) {
-        api_reply_header(request, "Allow", "%s", exchange->allow);
+        api_reply_header(&exchange->request, "Allow", "%s", exchange->allow);
     }
     exchange->failed = true;
     exchange->error = *error;
-    return api_reply_json(request, http_error_code(error), body, length, err);
+    exchange->code = http_error_code(error);
+    return api_text_take(&text, ret_length);
+}
+
+enum st_status api_reply_error_with(struct api_request *request, const struct st_error *error,
+                                    const char *key, const char *json, struct st_error *err)
+{
+    struct http_exchange *exchange = reply_exchange(request);
+    size_t length = 0;
+    char *body = reply_fail(exchange, error, key, json, &length);
+    return api_reply_json(request, exchange->code, body, length, err);
 }
 
 void http_reply_error(struct http_exchange *exchange, const struct st_error *error)
@@ -155,50 +218,6 @@ void http_reply_error(struct http_exchange *exchange, const struct st_error *err
     if (api_reply_error_with(&exchange->request, error, NULL, NULL, &unused) != ST_OK) {
         http_reply_drop(exchange); /* no memory even for that: the connection is closed instead */
     }
-}
-
-static void reply_date(char date[static 40])
-{
-    time_t now = time(NULL);
-    struct tm utc;
-    date[0] = '\0';
-    if (gmtime_r(&now, &utc)) {
-        strftime(date, 40, "%a, %d %b %Y %H:%M:%S GMT", &utc);
-    }
-}
-
-void http_reply_send_cut(struct http_exchange *exchange, const struct st_error *error)
-{
-    const struct http_front *front = exchange->connection->listener->front;
-    struct api_text text = {0};
-    size_t length = 0;
-    char date[40], head[512];
-    api_json_begin(&text, NULL);
-    http_error_write(&text, "error", error);
-    api_json_end(&text);
-    char *body = api_text_take(&text, &length);
-    if (!exchange->request_id[0]) {
-        http_head_set_request_id(exchange);
-    }
-    exchange->told = exchange->failed = true;
-    exchange->error = *error;
-    exchange->code = http_error_code(error);
-    reply_date(date);
-    int head_length = snprintf(
-        head, sizeof(head),
-        "HTTP/1.1 %u %s\r\nDate: %s\r\nConnection: close\r\nContent-Type: %s\r\n"
-        "Content-Length: %zu\r\nx-request-id: %s\r\n%s%s%s\r\n",
-        exchange->code, MHD_get_reason_phrase_for(exchange->code), date, reply_json_type, length,
-        exchange->request_id, atomic_load(&front->server) ? "x-symtensor-incarnation: " : "",
-        front->incarnation, atomic_load(&front->server) ? "\r\n" : "");
-    struct iovec parts[] = {{.iov_base = head, .iov_len = (size_t)head_length},
-                            {.iov_base = body, .iov_len = exchange->request.head ? 0 : length}};
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-    if (body && head_length > 0 && (size_t)head_length < sizeof(head)) {
-        /* A client that does not even have room for this goes without. */
-        sendmsg(exchange->connection->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    }
-    free(body);
 }
 
 /* ---------------------------------------------------------------- bodies made while they are sent
@@ -237,18 +256,24 @@ enum st_status api_reply_stream(
 
 /* ---------------------------------------------------------------- sending */
 
-static bool reply_add_headers(struct http_exchange *exchange)
+/** Call @p add for each header of the reply that is not the library's or of the body alone, until
+ * it returns false. @return whether it never did. */
+static bool reply_add_headers(const struct http_exchange *exchange,
+                              bool (*add)(void *to, const char *name, const char *value), void *to)
 {
-    struct MHD_Response *response = exchange->response;
     const struct http_front *front = exchange->connection->listener->front;
-    bool added = MHD_add_response_header(response, "x-request-id", exchange->request_id) &&
-                 (!atomic_load(&front->server) ||
-                  MHD_add_response_header(response, "x-symtensor-incarnation", front->incarnation));
+    bool added =
+        add(to, "x-request-id", exchange->request_id) &&
+        (!atomic_load(&front->server) || add(to, "x-symtensor-incarnation", front->incarnation));
     for (uint32_t i = 0; added && i < exchange->header_count; i++) {
-        added = MHD_add_response_header(response, exchange->headers[i].name,
-                                        exchange->headers[i].value);
+        added = add(to, exchange->headers[i].name, exchange->headers[i].value);
     }
     return added;
+}
+
+static bool response_add_header(void *to, const char *name, const char *value)
+{
+    return MHD_add_response_header(to, name, value) == MHD_YES;
 }
 
 /** A stream is watched by its transfer. Everything else is in memory until it was read, so that a
@@ -263,7 +288,8 @@ static uint64_t reply_deadline(const struct http_exchange *exchange)
 
 enum MHD_Result http_reply_queue(struct http_exchange *exchange)
 {
-    if (!exchange->response || !reply_add_headers(exchange)) {
+    if (!exchange->response ||
+        !reply_add_headers(exchange, response_add_header, exchange->response)) {
         return MHD_NO;
     }
     struct MHD_Response *response = exchange->response;
@@ -274,4 +300,75 @@ enum MHD_Result http_reply_queue(struct http_exchange *exchange)
         MHD_queue_response(exchange->connection->mhd, exchange->code, response);
     MHD_destroy_response(response);
     return result;
+}
+
+/* ---------------------------------------------------------------- sending past the library */
+
+/** A head that is being written. */
+struct reply_head {
+    char text[REPLY_HEAD_BYTES];
+    size_t length; /**< sizeof(text): it has no room. */
+};
+
+static bool __attribute__((format(printf, 2, 3)))
+reply_head_write(struct reply_head *head, const char *format, ...)
+{
+    size_t room = sizeof(head->text) - head->length;
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(head->text + head->length, room, format, args);
+    va_end(args);
+    bool fits = length >= 0 && (size_t)length < room;
+    head->length = fits ? head->length + (size_t)length : sizeof(head->text);
+    return fits;
+}
+
+static bool reply_head_add_header(void *to, const char *name, const char *value)
+{
+    return reply_head_write(to, "%s: %s\r\n", name, value);
+}
+
+static void reply_date(char date[static 40])
+{
+    time_t now = time(NULL);
+    struct tm utc;
+    date[0] = '\0';
+    if (gmtime_r(&now, &utc)) {
+        strftime(date, 40, "%a, %d %b %Y %H:%M:%S GMT", &utc);
+    }
+}
+
+/** Write all of the head of a reply with a JSON body of @p length bytes, as the library would. */
+static bool reply_head_write_all(struct reply_head *head, const struct http_exchange *exchange,
+                                 size_t length)
+{
+    char date[40];
+    reply_date(date);
+    return reply_head_write(head,
+                            "HTTP/1.1 %u %s\r\nDate: %s\r\nConnection: close\r\n"
+                            "Content-Type: %s\r\nContent-Length: %zu\r\n",
+                            exchange->code, MHD_get_reason_phrase_for(exchange->code), date,
+                            reply_json_type, length) &&
+           reply_add_headers(exchange, reply_head_add_header, head) &&
+           reply_head_write(head, "\r\n");
+}
+
+void http_reply_send_cut(struct http_exchange *exchange, const struct st_error *error)
+{
+    struct reply_head head = {.length = 0};
+    size_t length = 0;
+    http_reply_drop(exchange);
+    if (!exchange->request_id[0]) {
+        http_head_set_request_id(exchange);
+    }
+    char *body = reply_fail(exchange, error, NULL, NULL, &length);
+    if (body && reply_head_write_all(&head, exchange, length)) {
+        struct iovec parts[] = {{.iov_base = head.text, .iov_len = head.length},
+                                {.iov_base = body, .iov_len = exchange->request.head ? 0 : length}};
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+        /* A client that does not even have room for this goes without. */
+        exchange->told =
+            sendmsg(exchange->connection->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
+    }
+    free(body);
 }

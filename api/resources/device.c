@@ -49,14 +49,13 @@ static void state_write(struct api_text *text, const struct api_output *row, con
                         const char *node)
 {
     (void)node;
-    static const char *const names[] = {[GPU_DEVICE_OK] = "ok",
-                                        [GPU_DEVICE_DEGRADED] = "degraded",
-                                        [GPU_DEVICE_LOST] = "lost",
-                                        [GPU_DEVICE_UNAVAILABLE] = "unavailable"};
-    api_json_string(text, row->name, names[((const struct device_view *)object)->state]);
+    const struct device_view *device = object;
+    api_json_string(text, row->name, gpu_device_state_name(device->state));
 }
-static const struct api_output_type output_state = {
-    "\"enum\":[\"ok\",\"degraded\",\"lost\",\"unavailable\"]", state_write};
+static const struct api_output_type output_state = {"\"type\":\"string\"", state_write};
+/** "; ok: it works; ..." */
+#define X(state, name, meaning) "; " name ": " meaning
+#define STATE_MEANINGS GPU_DEVICE_STATES(X)
 
 #define MEMBER(member) offsetof(struct device_view, member)
 static const struct api_output memory_output[] = {
@@ -101,12 +100,12 @@ static const struct api_output device_output[] = {
     {"memory", &api_output_object, 0, "Bytes.", memory_output},
     {"granularity", &api_output_object, 0, "Bytes.", granularity_output},
     {"capabilities", &api_output_object, 0, "What it can do.", capabilities_output},
-    {"state", &output_state, 0,
-     "ok, degraded (a driver call hangs), lost, or unavailable (it did not open at start).", NULL},
+    {"state", &output_state, 0, "Whether it can be used" STATE_MEANINGS ".", NULL},
     {"state_reason", &api_output_static, MEMBER(state_reason), "Why it is not ok, or \"\".", NULL},
     {0},
 };
 #undef MEMBER
+#undef X
 
 struct device_list {
     const struct gpu *gpu;

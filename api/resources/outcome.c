@@ -48,6 +48,15 @@ enum st_status api_if_match(struct api_request *request, const char *etag, struc
     return status;
 }
 
+enum st_status api_if_none_match(struct api_request *request, const char *etag, bool *ret_match,
+                                 struct st_error *err)
+{
+    static const char name[] = "If-None-Match";
+    const char *header = api_request_header(request, name);
+    *ret_match = false;
+    return header ? api_etag_match(name, header, etag, ret_match, err) : ST_OK;
+}
+
 /** The operation itself as the reply; its reference goes over. */
 static enum st_status outcome_reply(struct api_request *request, unsigned code,
                                     struct server_operation_view **view, struct st_error *err)

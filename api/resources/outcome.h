@@ -43,6 +43,9 @@ enum st_status api_tensor_reply(struct api_request *request, unsigned code,
  */
 ST_MUST_CHECK enum st_status api_if_match(struct api_request *request, const char *etag,
                                           struct st_error *err);
+/** Whether the request has an If-None-Match header that names @p etag. */
+ST_MUST_CHECK enum st_status api_if_none_match(struct api_request *request, const char *etag,
+                                               bool *ret_match, struct st_error *err);
 
 /** Whether a view shows an operation that has ended. */
 bool api_operation_has_ended(const struct server_operation_view *view);

@@ -1,3 +1,4 @@
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/request.h"
@@ -157,6 +158,33 @@ static const struct api_field batch_delete_fields[] = {
     {0},
 };
 
+static int id_compare(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/** The server would find an id that stands twice to be deleting already. */
+static enum st_status ids_check(struct api_request *request, const struct api_array *ids,
+                                struct st_error *err)
+{
+    const char(*given)[ST_ID_MAX + 1] = ids->items;
+    const char **sorted = api_arena_array(&request->arena, ids->count, sizeof(*sorted));
+    if (!sorted) {
+        return api_decode_fail_memory(err);
+    }
+    for (uint32_t i = 0; i < ids->count; i++) {
+        sorted[i] = given[i];
+    }
+    qsort(sorted, ids->count, sizeof(*sorted), id_compare);
+    for (uint32_t i = 1; i < ids->count; i++) {
+        if (strcmp(sorted[i - 1], sorted[i]) == 0) {
+            return st_fail(err, ST_REASON_INVALID_VALUE, "tensors", "\"%.80s\" stands twice",
+                           sorted[i]);
+        }
+    }
+    return ST_OK;
+}
+
 static enum st_status tensors_delete(struct api_request *request, struct st_error *err)
 {
     const struct batch_body *body = request->body;
@@ -164,8 +192,11 @@ static enum st_status tensors_delete(struct api_request *request, struct st_erro
     struct server_operation *operation;
     const struct server_tensor_batch_delete batch = {
         .ids = body->tensors.items, .count = body->tensors.count, .force = query->force};
-    enum st_status status =
-        server_tensor_batch_delete(request->server, &request->caller, &batch, &operation, err);
+    enum st_status status = ids_check(request, &body->tensors, err);
+    if (status == ST_OK) {
+        status =
+            server_tensor_batch_delete(request->server, &request->caller, &batch, &operation, err);
+    }
     return status == ST_OK ? api_request_wait_operation(request, operation, api_outcome_verb, err)
                            : status;
 }
@@ -232,6 +263,7 @@ const struct api_route api_tensor_routes[] = {
      .handler = tensor_patch,
      .role = SERVER_ROLE_USER,
      .body = API_BODY_JSON,
+     .flags = API_ROUTE_IF_MATCH,
      .fields = api_tensor_patch_fields,
      .body_bytes = sizeof(struct api_tensor_patch_body),
      .summary = "Change labels and access; with If-Match only of the version that was read.",
@@ -240,7 +272,7 @@ const struct api_route api_tensor_routes[] = {
      .path = "/v1/tensors/{tensor}",
      .handler = tensor_delete,
      .role = SERVER_ROLE_USER,
-     .flags = API_ROUTE_WAITS,
+     .flags = API_ROUTE_WAITS | API_ROUTE_IF_MATCH,
      .query = force_query,
      .query_bytes = sizeof(struct force_query),
      .summary = "Delete a tensor when everything accepted before has ended.",

@@ -1,3 +1,4 @@
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@ static enum st_status verb_wait(struct api_request *request, enum st_status acce
     {                                                                                              \
         .name = "expected_generation", .type = &api_type_uint64,                                   \
         .offset = offsetof(type_of_body, expected_generation),                                     \
-        .doc = "Refuse (409) unless the contents that are written have this generation."           \
+        .doc = "Refuse (409) unless the tensor that is written has this generation."               \
     }
 
 /* ---------------------------------------------------------------- collectives */
@@ -166,6 +167,25 @@ static const struct api_field fill_fields[] = {
     {0},
 };
 
+/**
+ * -0 is decoded as a double, for the floats, which have it. It is an integer too. A tensor that is
+ * not there is refused later.
+ */
+static void fill_set_zero(struct api_request *request, struct server_fill_request *fill)
+{
+    struct server_tensor *tensor;
+    if (fill->number != SERVER_NUMBER_DOUBLE || fill->double_value != 0 ||
+        !signbit(fill->double_value) ||
+        server_tensor_get(request->server, request->ids[0], &tensor, NULL) != ST_OK) {
+        return;
+    }
+    if (st_dtype_info(tensor->dtype)->kind != ST_KIND_FLOAT) {
+        fill->number = SERVER_NUMBER_INT64;
+        fill->int64_value = 0;
+    }
+    server_snapshot_release(&tensor->base);
+}
+
 static enum st_status fill_run(struct api_request *request, struct st_error *err)
 {
     const struct fill_body *body = request->body;
@@ -188,6 +208,7 @@ static enum st_status fill_run(struct api_request *request, struct st_error *err
         return st_fail(err, ST_REASON_INVALID_VALUE, "pattern",
                        "only one of \"value\" and \"pattern\" may be given");
     }
+    fill_set_zero(request, &fill);
     struct server_operation *operation = NULL;
     snprintf(fill.tensor, sizeof(fill.tensor), "%s", request->ids[0]);
     enum st_status status = server_fill(request->server, &request->caller, &fill, &operation, err);

@@ -57,10 +57,12 @@ enum st_status api_etag_match(const char *header, const char *value, const char 
         *ret_match = true;
         return ST_OK;
     }
-    bool match = false;
+    bool match = false, weak = strcmp(header, "If-None-Match") == 0;
     for (;;) {
         size_t length = entity_tag_length(at);
-        match = match || (length == strlen(etag) && memcmp(at, etag, length) == 0);
+        size_t prefix = weak && length && *at == 'W' ? 2 : 0;
+        match = match || (length - prefix == strlen(etag) &&
+                          memcmp(at + prefix, etag, length - prefix) == 0);
         at = skip_spaces(at + length);
         if (length && !*at) {
             *ret_match = match;

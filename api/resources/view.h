@@ -23,7 +23,7 @@ const char *api_view_etag(uint64_t version, const char *uid, char buffer[static 
 
 /**
  * Whether a header such as If-Match names @p etag: "*", or a list of entity tags of which one is
- * equal (strong comparison, RFC 9110 13.1.1).
+ * equal (strong comparison, RFC 9110 13.1.1; of If-None-Match weak, 13.1.2).
  * @retval ST_INVALID_ARGUMENT INVALID_HEADER, the field is the header: it is no list of entity
  * tags.
  */

@@ -1,6 +1,7 @@
 #include "gpu/algorithms/algorithm.h"
 
 #include "gpu/graph.h"
+#include "gpu/kernels/image.h"
 
 /* ---------------------------------------------------------------- what the algorithms share */
 
@@ -48,14 +49,14 @@ void gpu_algorithm_params(const struct gpu_algorithm_run *run, struct gpu_move_p
     ret_params->part_index = 0;
     ret_params->part_count = 1;
     ret_params->streaming = run->streaming;
-    ret_params->reserved = 0;
+    ret_params->fine = 0;
     for (uint32_t rank = 0; rank < plan->shape.world_size; rank++) {
         ret_params->inputs[rank] = gpu_memory_address(run->input, rank);
         ret_params->outputs[rank] = gpu_memory_address(run->output, rank);
     }
 }
 
-/** Bytes read and written, roughly: it only sizes the grid. */
+/** Bytes read and written by one rank on each side: it only sizes the grid. */
 static uint64_t algorithm_traffic(const struct gpu_algorithm_run *run,
                                   const struct gpu_move_params *params)
 {
@@ -73,7 +74,9 @@ static enum st_status algorithm_launch(const struct gpu_algorithm_run *run, stru
     if (params->movement_count == 0) {
         return ST_OK;
     }
-    const struct gpu_launch launch = {kernel, params, algorithm_traffic(run, params)};
+    uint64_t traffic = algorithm_traffic(run, params);
+    params->fine = gpu_kernel_is_fine(lane->device->processors, traffic);
+    const struct gpu_launch launch = {kernel, params, traffic, params->fine};
     enum st_status status = gpu_job_enter(run->job, lane, err);
     if (status != ST_OK) {
         return status;
@@ -107,6 +110,10 @@ void gpu_plan_fill(const struct gpu_team *team, const struct gpu_memory *input,
     plan->device_count = team->lane_count;
     plan->peer_access = team->peer_access;
     plan->kernels = team->kernels;
+    plan->kernels_why = "";
+    for (uint32_t i = 0; i < team->lane_count && !*plan->kernels_why; i++) {
+        plan->kernels_why = gpu_kernels_why(team->gpu, team->lanes[i].device->info.ordinal);
+    }
     plan->multicast_input = gpu_memory_multicast_address(input) != 0;
     plan->multicast_output = gpu_memory_multicast_address(output) != 0;
     plan->nvls_allowed = team->gpu->options.nvls == GPU_NVLS_ON;

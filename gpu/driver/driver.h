@@ -136,6 +136,7 @@
     X(cuGraphExecMemcpyNodeSetParams,                                                              \
       (CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *copy, CUcontext context),          \
       (exec, node, copy, context))                                                                 \
+    X(cuGraphUpload, (CUgraphExec exec, CUstream stream), (exec, stream))                          \
     X(cuGraphLaunch, (CUgraphExec exec, CUstream stream), (exec, stream))
 
 /**
@@ -211,6 +212,7 @@
     X(cuGraphExecDestroy, 10000, OPTIONAL)                                                         \
     X(cuGraphExecKernelNodeSetParams, 12000, OPTIONAL)                                             \
     X(cuGraphExecMemcpyNodeSetParams, 10020, OPTIONAL)                                             \
+    X(cuGraphUpload, 11010, OPTIONAL)                                                              \
     X(cuGraphLaunch, 10000, OPTIONAL)
 
 /** The table. One function pointer a row; none is ever NULL in an opened driver. */

@@ -76,7 +76,7 @@ INLINE void fill_same(const gpu_fill_params &fill)
             machine_store(address, vector);
         }
     }
-    Elements elements = tile_elements(cut, fill.element_count, size, blockIdx.x);
+    Elements elements = tile_elements(cut, fill.element_count, size, blockIdx.x, 0);
     if (elements.index < elements.end) {
         element_store(fill.address + elements.index * size, size, bits);
     }

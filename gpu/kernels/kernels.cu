@@ -9,8 +9,8 @@
 #include "gpu/kernels/multicast.cuh"
 #include "gpu/kernels/permute.cuh"
 
-/** Two blocks share a multiprocessor: each thread then has 64 registers. */
-#define KERNEL extern "C" __global__ void __launch_bounds__(GPU_KERNEL_THREADS, 2)
+#define KERNEL                                                                                     \
+    extern "C" __global__ void __launch_bounds__(GPU_KERNEL_THREADS, GPU_KERNEL_BLOCKS_AT_ONCE)
 
 KERNEL symtensor_move(const __grid_constant__ struct gpu_move_params params)
 {

@@ -99,6 +99,23 @@ __device__ static inline float machine_float_below(uint64_t index)
     return __ull2float_rz(index);
 }
 
+/** What a lane of the warp has, or the one so many below; all lanes come here. */
+__device__ static inline uint32_t machine_from_lane(uint32_t value, uint32_t lane)
+{
+    return __shfl_sync(0xffffffffu, value, static_cast<int>(lane));
+}
+
+__device__ static inline uint32_t machine_from_below(uint32_t value, uint32_t distance)
+{
+    return __shfl_up_sync(0xffffffffu, value, distance);
+}
+
+/** Bit i: the condition of lane i; all lanes come here. */
+__device__ static inline uint32_t machine_ballot(bool condition)
+{
+    return __ballot_sync(0xffffffffu, condition);
+}
+
 /** End the launch in an error that stays. */
 __device__ static inline void machine_trap()
 {

@@ -87,13 +87,13 @@ template <typename Fold> INLINE void reduce_tiles(uint32_t tile)
 #pragma unroll 1
     for (; tile < piece.tiles; tile += gridDim.x) {
 #pragma unroll 1
-        for (uint32_t step = 0; step < tile_steps; step += together) {
+        for (uint32_t step = 0; step < piece.steps; step += together) {
             Batch<together> batch = batch_begin<together>(tile, step);
             if (batch.valid[0]) {
                 reduce_batch(fold, batch);
             }
         }
-        reduce_elements(fold, tile_elements(piece.cut, piece.count, piece.size, tile));
+        reduce_elements(fold, piece_elements(tile));
     }
 }
 
@@ -109,7 +109,7 @@ INLINE void copy_tiles(uint32_t tile)
             batch_load(values, batch, piece.inputs[0]);
             outputs_store(values, batch);
         }
-        copy_elements(tile_elements(piece.cut, piece.count, piece.size, tile));
+        copy_elements(piece_elements(tile));
     }
 }
 
@@ -128,7 +128,7 @@ INLINE void exchange_tiles(uint32_t tile)
 #pragma unroll 1
     for (; tile < piece.tiles; tile += gridDim.x) {
 #pragma unroll 1
-        for (uint32_t step = 0; step < tile_steps; step += together) {
+        for (uint32_t step = 0; step < piece.steps; step += together) {
             Batch<together> batch = batch_begin<together>(tile, step);
             Vector of_a[together], of_b[together];
             batch_load(of_a, batch, piece.inputs[0]);
@@ -136,7 +136,7 @@ INLINE void exchange_tiles(uint32_t tile)
             batch_store(of_b, batch, piece.inputs[0]);
             batch_store(of_a, batch, piece.outputs[0]);
         }
-        Elements elements = tile_elements(piece.cut, piece.count, piece.size, tile);
+        Elements elements = piece_elements(tile);
 #pragma unroll 1
         for (; elements.index < elements.end; elements.index += elements.step) {
             exchange_element(elements.index);

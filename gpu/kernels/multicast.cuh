@@ -207,7 +207,7 @@ template <typename Pair> INLINE void switch_reduce_tiles(uint32_t tile)
 #pragma unroll 1
     for (; tile < piece.tiles; tile += gridDim.x) {
 #pragma unroll 1
-        for (uint32_t step = 0; step < tile_steps; step++) {
+        for (uint32_t step = 0; step < piece.steps; step++) {
             Batch<1> batch = batch_begin<1>(tile, step);
             if (batch.valid[0]) {
                 Vector value[1];
@@ -224,7 +224,7 @@ INLINE void switch_copy_tiles(uint32_t tile)
 #pragma unroll 1
     for (; tile < piece.tiles; tile += gridDim.x) {
 #pragma unroll 1
-        for (uint32_t step = 0; step < tile_steps; step++) {
+        for (uint32_t step = 0; step < piece.steps; step++) {
             Batch<1> batch = batch_begin<1>(tile, step);
             if (batch.valid[0]) {
                 Vector value[1];
@@ -232,7 +232,7 @@ INLINE void switch_copy_tiles(uint32_t tile)
                 switch_write(value, batch);
             }
         }
-        copy_elements(tile_elements(piece.cut, piece.count, piece.size, tile));
+        copy_elements(piece_elements(tile));
     }
 }
 
@@ -247,7 +247,7 @@ INLINE void switch_reduce(uint32_t tile)
     fold_choose(piece.op, piece.dtype, [&](auto choice) {
         const typename decltype(choice)::Fold fold(piece.op, piece.dtype, piece.world_size);
         for (uint32_t at = tile; at < piece.tiles; at += gridDim.x) {
-            reduce_elements(fold, tile_elements(piece.cut, piece.count, piece.size, at));
+            reduce_elements(fold, piece_elements(at));
         }
     });
 }

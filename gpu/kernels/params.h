@@ -65,7 +65,8 @@ struct gpu_move_params {
     uint32_t part_count;
     uint32_t
         streaming; /**< 1: the whole job exceeds the last-level cache; bypass it when writing. */
-    uint32_t reserved;
+    uint32_t fine; /**< 1: few tiles; cut them smaller, so that more of the device has some. The
+                        results are the same. */
 };
 
 /**

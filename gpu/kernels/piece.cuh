@@ -17,10 +17,17 @@
 #define INLINE __device__ static __forceinline__
 
 constexpr uint32_t threads = GPU_KERNEL_THREADS;
-/** Vectors of one tile and thread. A tile is what a block does at once, in one movement. */
-constexpr uint32_t tile_steps = 4;
-constexpr uint32_t tile_vectors = tile_steps * threads;
-constexpr uint32_t tile_bytes = tile_vectors * sizeof(Vector);
+/**
+ * A tile is what a block does at once, in one movement; it has a vector for each thread and step. A
+ * launch with few of them takes fine ones, so that more blocks share it.
+ */
+constexpr uint32_t tile_steps = GPU_KERNEL_FINE_PARTS;
+constexpr uint32_t step_bytes = threads * sizeof(Vector);
+
+INLINE uint32_t steps_of(const gpu_move_params &move)
+{
+    return move.fine ? 1 : tile_steps;
+}
 
 /** Where the vectors of a range of elements begin and end. */
 struct Cut {
@@ -35,10 +42,11 @@ struct Piece {
     uint64_t outputs[GPU_KERNEL_RANKS_MAX]; /**< [output_count]; 0: not written. */
     uint64_t count;                         /**< Elements. */
     Cut cut;
-    uint32_t index;       /**< Of the movement. */
+    uint32_t at;          /**< The block's first tile, counted over the launch. */
     uint32_t tile, tiles; /**< The block's first one, and how many there are. */
     uint32_t input_count, output_count;
-    uint32_t size; /**< Bytes of an element. */
+    uint32_t size;  /**< Bytes of an element. */
+    uint32_t steps; /**< Of a tile. */
     uint32_t kind;
     uint32_t world_size, op, dtype; /**< For a reduction. */
     bool streaming;
@@ -60,12 +68,62 @@ INLINE Part part_begin(const gpu_move_params &move, uint32_t index)
     if (move.part_count != 1) { /* spares the divisions */
         gpu_movement_part(part.count, move.part_index, move.part_count, &part.first, &part.count);
     }
-    uint64_t tiles = (part.count * element_size(move.dtype) + tile_bytes - 1) / tile_bytes;
+    uint64_t bytes = part.count * element_size(move.dtype);
+    /* Divisors that are known when compiled. */
+    constexpr uint32_t tile_bytes = tile_steps * step_bytes;
+    uint64_t tiles = move.fine ? (bytes + step_bytes - 1) / step_bytes
+                               : (bytes + tile_bytes - 1) / tile_bytes;
     if (tiles > tiles_max) {
         machine_trap();
     }
     part.tiles = static_cast<uint32_t>(tiles);
     return part;
+}
+
+INLINE uint32_t part_tiles(const gpu_move_params &move, uint32_t index)
+{
+    return index < move.movement_count ? part_begin(move, index).tiles : 0;
+}
+
+/** Where a tile of the launch lies. */
+struct Place {
+    uint32_t index; /**< Of the movement; GPU_KERNEL_MOVEMENTS_MAX: behind the last tile. */
+    uint32_t tile;  /**< Of the movement. */
+};
+
+/** Sum of a value over the lanes of the warp up to this one. */
+INLINE uint32_t warp_sum(uint32_t value)
+{
+#pragma unroll
+    for (uint32_t distance = 1; distance < 32; distance *= 2) {
+        uint32_t below = machine_from_below(value, distance);
+        value += threadIdx.x % 32 >= distance ? below : 0;
+    }
+    return value;
+}
+
+/**
+ * The place of a tile. Each warp finds it by itself, all movements at once: block after block would
+ * otherwise count its way through the list.
+ */
+INLINE Place place_find(const gpu_move_params &move, uint32_t tile)
+{
+    if (move.movement_count == 1) {
+        return Place{0, tile}; /* whether there is such a tile is looked at anyway */
+    }
+    uint32_t before = 0; /* tiles of the movements that are done */
+#pragma unroll 1
+    for (uint32_t first = 0; first < move.movement_count; first += 32) {
+        uint32_t tiles = part_tiles(move, first + threadIdx.x % 32);
+        uint32_t end = before + warp_sum(tiles);
+        uint32_t lanes = machine_ballot(end > tile);
+        if (lanes) {
+            uint32_t lane = static_cast<uint32_t>(__ffs(static_cast<int>(lanes))) - 1;
+            return Place{first + lane, tile - machine_from_lane(end - tiles, lane)};
+        }
+        before = machine_from_lane(end, 31);
+    }
+    return Place{GPU_KERNEL_MOVEMENTS_MAX, 0};
 }
 
 /** Ranks [first, first + count). */
@@ -112,7 +170,7 @@ INLINE Cut piece_cut()
  * Set the piece to a part of a movement; every thread of the block comes here. An exchange has its
  * source among the outputs; a copy leaves out the output that is its source.
  */
-INLINE void piece_share(const gpu_move_params &move, uint32_t index, const Part &part)
+INLINE void piece_share(const gpu_move_params &move, uint32_t index, const Part &part, uint32_t at)
 {
     const gpu_movement &movement = move.movements[index];
     uint32_t size = element_size(move.dtype);
@@ -137,12 +195,13 @@ INLINE void piece_share(const gpu_move_params &move, uint32_t index, const Part 
     }
     if (threadIdx.x == 0) {
         piece.count = part.count;
-        piece.index = index;
+        piece.at = at;
         piece.tile = part.tile;
         piece.tiles = part.tiles;
         piece.input_count = inputs.count;
         piece.output_count = outputs.count;
         piece.size = size;
+        piece.steps = steps_of(move);
         piece.kind = movement.kind;
         piece.world_size = move.world_size;
         piece.op = move.op;
@@ -166,29 +225,30 @@ INLINE void launch_check(const gpu_move_params &move)
 }
 
 /**
- * Run the tiles of this block, movement after movement. @param share called behind piece_share();
- * @param run called with the first tile.
+ * Run the tiles of this block, movement after movement.
+ * @param share called behind piece_share(). @param run called with the first tile.
  */
 template <typename Share, typename Run>
 INLINE void launch_run(const gpu_move_params &move, const Share &share, const Run &run)
 {
-    uint32_t index = 0, tile = blockIdx.x; /* counted from the first tile of the movement */
+    uint32_t at = blockIdx.x; /* counted from the first tile of the launch */
     launch_check(move);
 #pragma unroll 1
-    while (index < move.movement_count) {
-        Part part = part_begin(move, index);
-        if (tile < part.tiles) {
-            part.tile = tile;
-            piece_share(move, index, part);
-            share(index, part);
-            run(part.tile);
-            index = piece.index; /* not kept in registers over the movement */
-            tile = piece.tile;
-            part.tiles = piece.tiles;
-            tile += (part.tiles - tile + gridDim.x - 1) / gridDim.x * gridDim.x;
+    for (;;) {
+        Place place = place_find(move, at);
+        if (place.index == GPU_KERNEL_MOVEMENTS_MAX) {
+            return;
         }
-        tile -= part.tiles;
-        index++;
+        Part part = part_begin(move, place.index);
+        if (place.tile >= part.tiles) {
+            return;
+        }
+        part.tile = place.tile;
+        piece_share(move, place.index, part, at);
+        share(place.index, part);
+        run(part.tile);
+        /* From shared memory: not kept in registers over the movement. */
+        at = piece.at + (piece.tiles - piece.tile + gridDim.x - 1) / gridDim.x * gridDim.x;
     }
 }
 
@@ -204,12 +264,13 @@ constexpr uint64_t batch_distance = threads * sizeof(Vector);
 
 template <uint32_t count> INLINE Batch<count> batch_begin(uint32_t tile, uint32_t step)
 {
-    uint64_t vector = uint64_t{tile} * tile_vectors + step * threads + threadIdx.x;
+    uint64_t vector = (uint64_t{tile} * piece.steps + step) * threads + threadIdx.x;
     Batch<count> batch;
     batch.at = piece.cut.head * piece.size + vector * sizeof(Vector);
 #pragma unroll
     for (uint32_t i = 0; i < count; i++) {
-        batch.valid[i] = piece.cut.aligned && vector + i * threads < piece.cut.vectors;
+        batch.valid[i] = piece.cut.aligned && step + i < piece.steps &&
+                         vector + i * threads < piece.cut.vectors;
     }
     return batch;
 }
@@ -334,7 +395,9 @@ struct Elements {
     uint64_t index, end, step;
 };
 
-INLINE Elements tile_elements(const Cut &cut, uint64_t count, uint32_t size, uint32_t tile)
+/** @param tile_bytes of a tile; only where the addresses reach no border together. */
+INLINE Elements tile_elements(const Cut &cut, uint64_t count, uint32_t size, uint32_t tile,
+                              uint32_t tile_bytes)
 {
     uint32_t thread = threadIdx.x;
     if (cut.aligned) { /* head and tail, with the first tile */
@@ -344,6 +407,11 @@ INLINE Elements tile_elements(const Cut &cut, uint64_t count, uint32_t size, uin
     }
     uint64_t first = uint64_t{tile} * (tile_bytes / size), end = first + tile_bytes / size;
     return Elements{first + thread, end < count ? end : count, threads};
+}
+
+INLINE Elements piece_elements(uint32_t tile)
+{
+    return tile_elements(piece.cut, piece.count, piece.size, tile, piece.steps * step_bytes);
 }
 
 INLINE void outputs_store_element(uint64_t at, uint32_t size, uint64_t bits)

@@ -133,7 +133,7 @@ static bool mapping_resolve(CUmemGenericAllocationHandle handle, struct software
     range->multicast = software_handle_find(handle, SOFTWARE_KIND_MULTICAST);
     if (range->allocation) {
         range->kind = SOFTWARE_RANGE_MEMORY;
-        return range->bytes <= range->allocation->bytes;
+        return true;
     }
     range->kind = SOFTWARE_RANGE_MULTICAST;
     return range->multicast && software_multicast_complete(range->multicast) &&
@@ -147,7 +147,13 @@ CUresult software_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
     if (result) {
         return result;
     }
-    if (flags || offset || !address_piece(address, size)) {
+    if (flags || !size) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (offset || address % SOFTWARE_GRANULARITY) {
+        return CUDA_ERROR_NOT_SUPPORTED; /* as a device says it */
+    }
+    if (!address_piece(address, size)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct software_range *range = calloc(1, sizeof(*range));
@@ -161,6 +167,8 @@ CUresult software_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
         software_intervals_overlap(&software.ranges, address, address + size) ||
         !mapping_resolve(handle, range)) {
         result = CUDA_ERROR_INVALID_VALUE;
+    } else if (range->allocation && size > range->allocation->bytes) {
+        result = CUDA_ERROR_NOT_SUPPORTED; /* as a device says it */
     }
     result = result ? result : mapping_insert(range);
     if (result) {
@@ -258,9 +266,11 @@ static CUresult access_check(const struct software_range *range, const CUmemAcce
     if (!known || desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = software_enter_device(desc->location.id);
-    if (result || desc->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
-        return result;
+    if (software_enter_device(desc->location.id)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (desc->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
+        return CUDA_SUCCESS;
     }
     bool reaches =
         range->allocation

@@ -399,6 +399,14 @@ static CUresult exec_submit(struct graph_work *work, CUstream stream)
                                    work->shared_bytes, stream, params, NULL);
 }
 
+CUresult software_cuGraphUpload(CUgraphExec exec, CUstream stream)
+{
+    struct software_graph_exec *found;
+    struct software_stream *on;
+    CUresult result = exec_enter(exec, &found);
+    return result ? result : software_enter_stream(stream, &on); /* it is where it runs */
+}
+
 CUresult software_cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
     struct software_graph_exec *found;

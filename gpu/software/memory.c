@@ -498,7 +498,7 @@ static CUresult memory_import_fd(int fd, CUmemGenericAllocationHandle *ret_handl
 {
     struct stat stat;
     if (fstat(fd, &stat)) {
-        return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_ERROR_UNKNOWN; /* as a device says it */
     }
     CUresult result = memory_import_known(stat.st_dev, stat.st_ino, ret_handle);
     if (result != CUDA_ERROR_INVALID_HANDLE) {
@@ -510,7 +510,7 @@ static CUresult memory_import_fd(int fd, CUmemGenericAllocationHandle *ret_handl
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
     };
     if (!memory_file_device(fd, &stat, &prop.location.id)) {
-        return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_ERROR_UNKNOWN;
     }
     if ((uint32_t)prop.location.id >= software.options.device_count) {
         return CUDA_ERROR_INVALID_DEVICE; /* the other process has devices that we do not */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpu/kernels/image.h"
 #include "tests/gpu/kernels_device.h"
 
 /*
@@ -157,7 +158,8 @@ static void row_time(const struct row *row)
     double times[ROUNDS], limits[ROUNDS];
     row_params(row, RANK_BYTES, &params);
     const struct work launch = {
-        &params, blocks_asked ? blocks_asked : kernels_device_blocks(&device, bytes), 3, 0};
+        &params, blocks_asked ? blocks_asked : gpu_kernel_blocks(device.processors, bytes, false),
+        3, 0};
     const struct work copy = {NULL, 0, 3, bytes / 2};
     (void)work_time_us(&launch);
     (void)work_time_us(&copy);
@@ -178,7 +180,9 @@ static void small_time(uint64_t bytes)
     struct gpu_move_params params;
     double many[ROUNDS], one[ROUNDS];
     row_params(&rows[0], bytes, &params);
-    uint32_t blocks = blocks_asked ? blocks_asked : kernels_device_blocks(&device, 2 * bytes);
+    params.fine = gpu_kernel_is_fine(device.processors, 2 * bytes);
+    uint32_t blocks =
+        blocks_asked ? blocks_asked : gpu_kernel_blocks(device.processors, 2 * bytes, params.fine);
     const struct work launches = {&params, blocks, SMALL_LAUNCHES, 0},
                       launch = {&params, blocks, 1, 0};
     (void)work_time_us(&launches);
@@ -221,7 +225,7 @@ int main(int argc, char **argv)
     memory_fill();
     printf("%u ranks, %llu MiB a rank, %s, %u blocks at most\n", RANKS,
            (unsigned long long)(RANK_BYTES >> 20), argc > 1 ? argv[1] : "the embedded image",
-           blocks_asked ? blocks_asked : device.blocks_max);
+           blocks_asked ? blocks_asked : device.processors * GPU_KERNEL_BLOCKS_PER_PROCESSOR);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         row_time(&rows[i]);
     }

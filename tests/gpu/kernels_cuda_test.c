@@ -181,6 +181,7 @@ static void reduce_check(const struct reduce_case *reduce)
         test.params.dtype = reduce->dtype;
         test.params.op = reduce->op;
         test.params.streaming = i / 2 % 2;
+        test.params.fine = (i + reduce->count) % 2;
         move_take(&test, reduce->count * size, in_place ? 0 : reduce->count * size, shifts);
         move_add(&test, &(struct gpu_movement){.count = reduce->count,
                                                .source_rank = GPU_RANK_ALL,
@@ -282,6 +283,7 @@ static void copy_check(enum st_dtype dtype, enum copy_list list, uint32_t world_
         test.params.world_size = world_size;
         test.params.dtype = dtype;
         test.params.streaming = i & 1;
+        test.params.fine = i >> 1 & 1;
         move_take(&test, world_size * count * size, in_place ? 0 : world_size * count * size,
                   shifts);
         if (list == COPY_TO_ONE) {

@@ -6,9 +6,6 @@
 #include "gpu/cuda/cuda.h"
 #include "gpu/kernels/image.h"
 
-#define BLOCK_TRAFFIC (64u * 1024u)
-#define BLOCKS_PER_PROCESSOR 4
-
 static void check(CUresult result, const char *what)
 {
     if (result != CUDA_SUCCESS) {
@@ -85,7 +82,7 @@ bool kernels_device_open(const char *image_file, size_t bytes, struct kernels_de
     CALL(cuDevicePrimaryCtxRetain, &context, ordinal);
     CALL(cuCtxSetCurrent, context);
     CALL(cuDeviceGetAttribute, &processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal);
-    device->blocks_max = (uint32_t)processors * BLOCKS_PER_PROCESSOR;
+    device->processors = (uint32_t)processors;
     kernels_load(device, image_file);
     memory_map(device, bytes);
     return true;
@@ -120,10 +117,4 @@ bool kernels_device_wait(const struct kernels_device *device)
         printf("a launch ended with %s\n", gpu_driver_result_name(result));
     }
     return result == CUDA_SUCCESS;
-}
-
-uint32_t kernels_device_blocks(const struct kernels_device *device, uint64_t traffic_bytes)
-{
-    uint64_t wanted = traffic_bytes / BLOCK_TRAFFIC + 1;
-    return wanted < device->blocks_max ? (uint32_t)wanted : device->blocks_max;
 }

@@ -16,7 +16,7 @@ struct kernels_device {
     CUfunction functions[GPU_KERNEL_COUNT];
     uint64_t address; /**< Of the memory; aligned to 2 MiB. */
     size_t bytes;
-    uint32_t blocks_max; /**< What gpu/device.c launches at most. */
+    uint32_t processors; /**< Multiprocessors. */
 };
 
 /**
@@ -36,7 +36,5 @@ void kernels_device_launch(const struct kernels_device *device, enum gpu_kernel 
                            void *params, uint32_t blocks);
 /** Wait for all launches. @return false when one failed. */
 bool kernels_device_wait(const struct kernels_device *device);
-/** The grid that gpu/device.c would choose. */
-uint32_t kernels_device_blocks(const struct kernels_device *device, uint64_t traffic_bytes);
 
 #endif

@@ -26,6 +26,10 @@ exits 0 help
 says "tensors all_reduce TENSOR"
 exits 0 help groups
 says "--devices"
+exits 0 help data
+says "unless the tensor has this generation"
+exits 0 help tensors
+says "unless the tensor that is written has this generation"
 exits 0 groups create --id g --devices all
 exits 0 --output json tensors create --id t --group g --dtype float32 --shape '[6]' --labels '{"k":"v"}'
 says '"shard_bytes": 24'

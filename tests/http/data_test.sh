@@ -62,6 +62,74 @@ RANGES
 expect_get 206 "$WORK/out" raw 0 '' -H 'Range: bytes=1-2' -H "If-Range: $ETAG"
 expect_get 200 "$WORK/out" raw 0 '' -H 'Range: bytes=1-2' -H 'If-Range: "0-00000000"'
 
+# Conditions: CODE METHOD HEADERS; a PUT that is refused changes nothing
+OTHER='"1-00000000"'
+condition_put() {
+    local want=$1 bytes=$2
+    shift 2
+    expect_put "$want" "$WORK/$bytes" raw 0 '' "$@"
+    [ "$want" = 200 ] || expect_json '.error.details[0].reason' ETAG_MISMATCH
+}
+head -c $BYTES /dev/zero >"$WORK/zeros"
+condition_put 412 zeros -H "If-Match: $OTHER"
+expect_json '.error.details[0].field' If-Match
+condition_put 412 zeros -H "If-Match: W/$ETAG"
+condition_put 412 zeros -H 'If-None-Match: *'
+expect_json '.error.details[0].field' If-None-Match
+condition_put 412 zeros -H "If-None-Match: $OTHER, W/$ETAG"
+condition_put 412 zeros -H "If-Match: $ETAG" -H "If-None-Match: $ETAG"
+expect_put 400 "$WORK/zeros" raw 0 '' -H 'If-Match: x'
+expect_json '.error.details[0].field' If-Match
+expect_get 200 "$WORK/out" raw 0 '' -H "If-Match: $OTHER, $ETAG" -H "If-None-Match: $OTHER"
+expect_same "$WORK/random" "$WORK/out" "a PUT that was refused"
+expect_head etag "$ETAG"
+expect_get 412 "$WORK/out" raw 0 '' -H "If-Match: $OTHER"
+expect_get 412 "$WORK/out" raw 0 '' -H "If-Match: $OTHER" -H "If-None-Match: $ETAG"
+for tags in "$ETAG" "W/$ETAG" "$OTHER, $ETAG" '*'; do
+    expect_get 304 "$WORK/out" raw 0 '' -H "If-None-Match: $tags"
+    expect_head etag "$ETAG"
+    [ ! -s "$WORK/out" ] || fail "a 304 has a body"
+    expect_get 304 "$WORK/out" raw 0 '?count=2' -H "If-None-Match: $tags" -H 'Accept: application/json'
+    got=$(curl -s --unix-socket "$SOCKET" --head -o /dev/null -w '%{http_code}' -H "If-None-Match: $tags" \
+        http://localhost/v1/tensors/raw/shards/0/data)
+    [ "$got" = 304 ] || fail "HEAD with If-None-Match: $tags answers $got"
+done
+condition_put 200 random -H "If-Match: $ETAG"
+condition_put 412 zeros -H "If-Match: $ETAG"
+condition_put 200 random -H 'If-Match: *' -H "If-None-Match: $ETAG"
+expect_get 200 "$WORK/out" raw 0 '' -H "If-None-Match: $ETAG"
+ETAG=$(head_value etag)
+# A PUT that ends early leaves the generation, so that its shard has no tag any more
+curl -s --max-time 1 --unix-socket "$SOCKET" -o /dev/null -T - --limit-rate 1000 \
+    http://localhost/v1/tensors/raw/shards/0/data <"$WORK/zeros"
+for _ in $(seq 50); do
+    expect 200 GET /v1/tensors/raw
+    [ "$(jq -r '.shards[0].contents.state' <<<"$BODY")" != undefined ] || break
+    sleep 0.1
+done
+expect_json '.shards[0].contents.state' undefined
+condition_put 412 zeros -H "If-Match: $ETAG"
+expect_get 200 "$WORK/out" raw 0 '?allow_undefined=true' -H "If-None-Match: $ETAG"
+[ -z "$(head_value etag)" ] || fail "undefined contents have an etag"
+expect_get 200 "$WORK/out" raw 0 '?allow_undefined=true' -H "If-Range: $ETAG" -H 'Range: bytes=0-3'
+expect_put 200 "$WORK/random" raw 0
+expect_get 200 "$WORK/out" raw 0
+ETAG=$(head_value etag)
+
+# The sign of zero
+make_tensor signs g float32 '[1]'
+for value in -0 -0.0 '"-0"' '"-0.0"' -0e1; do
+    expect 200 POST /v1/tensors/signs:fill '{"value":1}'
+    expect 200 POST /v1/tensors/signs:fill "{\"value\":$value,\"rank\":0}"
+    expect_get 200 "$WORK/out" signs 0
+    [ "$(xxd -p "$WORK/out")" = 00000080 ] || fail "$value is written as $(xxd -p "$WORK/out")"
+    expect_get 200 "$WORK/out" signs 0 '' -H 'Accept: application/json'
+    grep -q '"values":\[-0\.0\]' "$WORK/out" || fail "$value is shown as $(cat "$WORK/out")"
+done
+make_tensor whole g int32 '[1]'
+expect 200 POST /v1/tensors/whole:fill '{"value":-0}'
+expect_values '[0]' whole 0
+
 # Offsets
 expect_get 200 "$WORK/out" raw 0 '?offset=2999990'
 tail -c 10 "$WORK/random" | cmp -s - "$WORK/out" || fail "?offset="

@@ -190,6 +190,17 @@ def closes(connection):
         return True
 
 
+def read_to_end(connection):
+    """All bytes that the peer sends before it closes."""
+    got = b""
+    try:
+        while piece := connection.recv(65536):
+            got += piece
+    except ConnectionResetError:
+        pass
+    return got
+
+
 def run(module):
     """Run the functions test_* of a module's dict; those given as arguments, or all."""
     names = sys.argv[1:] or [name for name in module if name.startswith("test_")]

@@ -42,8 +42,9 @@ fail() {
 
 TEST_DRIVER=${SYMTENSOR_TEST_DRIVER:-software}
 DEVICE_OPTIONS=(--driver software --software-devices 4 --software-memory 64MiB)
-# Multicast of real devices is shared with every other program of the machine: tests leave it alone.
-[ "$TEST_DRIVER" = software ] || DEVICE_OPTIONS=(--driver "$TEST_DRIVER" --nvls=off)
+# Multicast of real devices is shared with every other program of the machine: tests leave it alone. The four ranks
+# share one device there, which may take what four software devices have.
+[ "$TEST_DRIVER" = software ] || DEVICE_OPTIONS=(--driver "$TEST_DRIVER" --nvls=off --device-memory-limit 256MiB)
 
 # server_spawn [options...]: start without waiting for anything.
 server_spawn() {

@@ -9,10 +9,11 @@ import threading
 import time
 
 import harness
-from harness import Reply, Server, closes, spawned, wait_for
+from harness import Reply, Server, closes, read_to_end, spawned, wait_for
 
 CONNECTIONS_PER_UID_MAX = 768  # ST_HTTP_CONNECTIONS_PER_UID_MAX
 PAGE_BYTES = 4 << 20  # ST_HTTP_PAGE_BYTES
+REPLIES_BYTES = 256 << 20  # ST_HTTP_REPLIES_BYTES_MAX
 HEAD = b" HTTP/1.1\r\nHost: localhost\r\n"
 DATA = b"/v1/tensors/t/shards/0/data"
 
@@ -156,6 +157,39 @@ def test_a_page_ends_early_when_it_is_large():
             ids += [tensor["id"] for tensor in reply.json["tensors"]]
             token, pages = reply.json["next_page_token"], pages + 1
         assert ids == [f"t{i:04}" for i in range(600)] and pages == 2, (len(ids), pages)
+
+
+def test_replies_that_nobody_reads_are_bounded():
+    with Server() as server:
+        labelled(server, 600)
+        limits = server.request("GET", "/v1/node").json["limits"]
+        assert limits["replies_bytes"] == REPLIES_BYTES, limits
+        connections = []
+        for _ in range(REPLIES_BYTES // PAGE_BYTES + 10):
+            connection = server.connect()
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            connection.sendall(b"GET /v1/tensors?page_size=1000" + HEAD + b"\r\n")
+            connections.append(connection)
+
+        def refused():
+            rejected = [line for line in server.request("GET", "/metrics").body.decode().splitlines()
+                        if 'reason="TOO_MANY_REPLIES"' in line]
+            return rejected and int(rejected[0].rsplit(" ", 1)[1]) >= 10
+
+        wait_for(refused, 20)
+        reply = server.request("GET", "/v1/tensors?page_size=1000")
+        assert reply.code == 429 and reply.reason == "TOO_MANY_REPLIES", reply.body[:300]
+        assert reply.headers["retry-after"] == "1" and reply.json["error"]["retryable"] is True
+        # What is small, or says how the server is, is answered.
+        assert server.request("GET", "/v1/tensors?page_size=1").code == 200
+        assert server.request("GET", "/v1/groups/g").code == 200
+        for connection in connections[:20]:  # read, or given up: room comes back
+            Reply.read(connection)
+        assert server.request("GET", "/v1/tensors?page_size=1000").code == 200
+        for connection in connections:
+            connection.close()
+        for _ in range(3 * (REPLIES_BYTES // PAGE_BYTES)):
+            wait_for(lambda: server.request("GET", "/v1/tensors?page_size=1000").code == 200, 5)
 
 
 def test_a_reply_that_is_read_too_slowly_is_cut():
@@ -370,6 +404,25 @@ def test_a_body_that_drips_is_told_of_the_end_of_the_server():
         assert server.wait_exit() == 0
         assert time.monotonic() - started < 2.5 * harness.SLOWER
         connection.close()
+
+
+def test_the_end_of_the_server_is_told_once_and_with_when_to_come_back():
+    with Server("--drain-seconds", "1") as server:
+        body, head = server.connect(), server.connect()
+        body.sendall(b"POST /v1/groups" + HEAD + b"Content-Type: application/json\r\n"
+                     b"Content-Length: 100\r\n\r\n{")
+        head.sendall(b"GET /livez" + HEAD)
+        wait_for(lambda: metric(server, "symtensor_http_requests_active") == 3, 5)
+        server.terminate()
+        time.sleep(1.4)  # the grace time is over, and the listeners end within a second
+        head.sendall(b"X: " + bytes([97]) * (64 << 10))  # the library answers this itself
+        got = read_to_end(head)
+        assert got.count(b"HTTP/1.1 ") == 1 and got.split()[1] in (b"431", b"503"), got
+        reply = Reply.read(body)
+        assert reply.code == 503 and reply.reason == "NODE_DRAINING", reply.body
+        assert reply.headers["retry-after"] == "1", reply.headers
+        for connection in (body, head):
+            connection.close()
 
 
 def test_if_range_holds_for_what_is_sent():

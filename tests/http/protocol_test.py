@@ -6,7 +6,7 @@ import re
 import time
 
 import harness
-from harness import Reply, Server, closes
+from harness import Reply, Server, closes, read_to_end
 
 server = None
 JSON = b"Content-Type: application/json\r\n"
@@ -197,6 +197,21 @@ def test_a_key_that_would_be_ignored_is_refused():
     expect(get(b"/v1/groups", key), 200, None)
 
 
+def test_conditions_that_would_be_ignored_are_refused():
+    for name in (b"If-Match", b"If-None-Match"):
+        header = name + b': "x"\r\n'
+        for path in (b"/v1/tensors/t:fill", b"/v1/tensors/t:all_reduce", b"/v1/tensors/t:copy",
+                     b"/v1/tensors/t:checksum", b"/v1/tensors", b"/v1/tensors:batch_delete"):
+            expect(post(b"{}", header, path=path), 400, "INVALID_HEADER", name.decode())
+        expect(get(b"/v1/groups", header), 200, None)
+    for method in (b"PATCH /v1/tensors/t", b"DELETE /v1/tensors/t", b"DELETE /v1/groups/g"):
+        expect(method + b" HTTP/1.1\r\n" + HOST + b"If-None-Match: *\r\n\r\n", 400,
+               "INVALID_HEADER", "If-None-Match")
+    for name in (b"If-Match", b"If-None-Match", b"Range", b"If-Range"):
+        expect(get(b"/v1/tensors/t/shards/0/data", (name + b": bytes=0-1\r\n") * 2), 400,
+               "INVALID_HEADER", name.decode())
+
+
 def test_queries_hold_no_blanks_or_control_bytes():
     for query in (b"group=a\x01", b"group=a\x7f", b"group=%\x14\x11", b"group=a\tb"):
         expect(get(b"/v1/tensors?" + query), 400, "INVALID_QUERY")
@@ -267,6 +282,15 @@ def test_bad_chunks_do_no_harm():
     for chunk in (b"zz\r\n", b"-1\r\n", b"10000000000000000\r\nx", b"2\r\n{}xx", b"\r\n"):
         reply = exchange(head + chunk)
         assert reply is None or reply.code in (400, 413), (chunk, reply.code)
+
+
+def test_a_broken_chunk_behind_a_refused_body_is_answered_once():
+    head = b"POST /v1/groups HTTP/1.1\r\n" + HOST + JSON + b"Transfer-Encoding: chunked\r\n\r\n"
+    for pieces in (1, 17):  # of 17 the body is refused as too large, and read on
+        with server.connect() as connection:
+            connection.sendall(head + (b"10000\r\n" + b" " * 65536 + b"\r\n") * pieces + b"ZZ\r\n")
+            got = read_to_end(connection)
+        assert got.count(b"HTTP/1.1 ") == 1, got
 
 
 def test_a_large_body_is_refused_before_it_is_sent():

@@ -59,6 +59,56 @@ def test_a_head_that_never_ends_is_cut():
         assert 'symtensor_http_cut_connections_total{phase="head"} 4' in metrics
 
 
+def test_the_time_for_a_first_head_runs_from_the_connection():
+    with Server() as server:
+        connection = server.connect()
+        started = time.monotonic()
+        connection.sendall(b"GET /livez HT")
+        time.sleep(6)
+        connection.sendall(b"TP/1.1\r\nHost: localhost\r\n")
+        reply = Reply.read(connection)
+        seconds = time.monotonic() - started
+        assert reply.code == 408, reply.body
+        assert HEADER_SECONDS - 1 < seconds < HEADER_SECONDS + 2 * harness.SLOWER, seconds
+        unnamed = server.connect()  # without a request line there is no request to be told of
+        started = time.monotonic()
+        unnamed.sendall(b"GET /livez HT")
+        assert closes(unnamed)
+        seconds = time.monotonic() - started
+        assert HEADER_SECONDS - 1 < seconds < HEADER_SECONDS + 2 * harness.SLOWER, seconds
+
+
+def test_a_body_that_stalls_is_answered_in_time():
+    rows = [  # request line, headers, body that is sent, code, reason, seconds
+        ("POST /v1/groups", "grpc-timeout: 1S\r\nContent-Length: 20", b"{", 504,
+         "OPERATION_DEADLINE", 1),
+        ("POST /v1/groups", "grpc-timeout: 1S\r\nTransfer-Encoding: chunked", b"1\r\n{\r\n", 504,
+         "OPERATION_DEADLINE", 1),
+        ("POST /v1/groups", "grpc-timeout: 200m\r\nContent-Length: 20", b"", 504,
+         "OPERATION_DEADLINE", 0.2),
+        # What is refused already is not kept back for long.
+        ("PUT /v1/tensors/t/shards/0/data", "Content-Length: 8", b"", 404, "TENSOR_NOT_FOUND", 10),
+        ("PUT /v1/tensors/t/shards/0/data", "Content-Length: 8", b"abc", 404, "TENSOR_NOT_FOUND",
+         10),
+        ("POST /v1/nope", "grpc-timeout: 1S\r\nContent-Length: 8", b"abc", 404,
+         "ROUTE_NOT_FOUND", 10),
+    ]
+    with Server() as server:
+        connections, started = [], time.monotonic()
+        for line, headers, body, *_ in rows:
+            kind = "" if line.startswith("PUT") else "Content-Type: application/json\r\n"
+            connections.append(server.connect())
+            connections[-1].sendall(f"{line} HTTP/1.1\r\nHost: localhost\r\n{kind}{headers}\r\n\r\n"
+                                    .encode() + body)
+        for connection, row in sorted(zip(connections, rows), key=lambda pair: pair[1][5]):
+            reply = Reply.read(connection)
+            seconds = time.monotonic() - started
+            assert reply is not None, f"no reply to {row}"
+            assert (reply.code, reply.reason) == row[3:5], (row, reply.body)
+            assert row[5] <= seconds < row[5] + 0.8 * harness.SLOWER, (row, seconds)
+            assert reply.headers["connection"] == "close" and closes(connection)
+
+
 def rss_kib(pid):
     with open(f"/proc/{pid}/status", encoding="ascii") as status:
         return int(next(line for line in status if line.startswith("VmRSS")).split()[1])

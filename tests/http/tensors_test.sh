@@ -167,6 +167,7 @@ refusals POST /v1/tensors:batch_delete <<'CASES'
 400 INVALID_VALUE tensors {"tensors":[]}
 400 INVALID_ID tensors[1] {"tensors":["b1",".."]}
 404 TENSOR_NOT_FOUND tensors[1] {"tensors":["b1","nothing","b2"]}
+400 INVALID_VALUE tensors {"tensors":["b1","b2","b1"]}
 CASES
 expect 200 GET /v1/tensors/b1
 expect 200 POST /v1/tensors:batch_delete "{\"tensors\":[$(for i in $(seq 100); do printf '%s"b%d"' "$([ $i = 1 ] || echo ,)" $i; done)]}"

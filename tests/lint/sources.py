@@ -32,8 +32,9 @@ def files(root, suffixes=None):
     """Tracked files and new ones that git does not ignore, relative to root, sorted."""
     if os.path.exists(os.path.join(root, ".git")):
         command = ["git", "-C", root, "ls-files", "-z", "-co", "--exclude-standard"]
-        listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        paths = {path for path in listed.split("\0") if path}
+        listed = subprocess.run(command, check=False, capture_output=True, text=True)
+        # git refuses a clone of another user, as root in a user's folder has: look for ourselves.
+        paths = {path for path in listed.stdout.split("\0") if path} if listed.returncode == 0 else set(walk(root))
     else:
         paths = set(walk(root))
     wanted = (path for path in paths if not suffixes or path.endswith(suffixes))

@@ -192,14 +192,24 @@ static void one_key_may_be_in_flight_many_times(void **state)
     stage_close(&stage);
 }
 
-/** A thread that runs one collective many times. */
+enum { OUTPUTS = 12 };
+
+/** What a thread of the next test does: runs to outputs first, first + 3, ... in turn. */
+struct runner {
+    const struct stage *stage;
+    struct gpu_memory *const *outputs; /**< [OUTPUTS] */
+    uint32_t first;
+};
+
 static void *run_many(void *arg)
 {
-    const struct stage *stage = arg;
-    struct gpu_collective_spec spec = stage_spec(stage);
+    const struct runner *runner = arg;
     for (unsigned i = 0; i < 300; i++) {
+        struct stage stage = *runner->stage;
+        stage.output = runner->outputs[(runner->first + 3 * i / 2) % OUTPUTS];
+        struct gpu_collective_spec spec = stage_spec(&stage);
         struct rig_wait wait = RIG_WAIT_INIT;
-        gpu_collective_run(stage->team, &spec, rig_completion(&wait));
+        gpu_collective_run(stage.team, &spec, rig_completion(&wait));
         if (rig_await(&wait) != ST_OK) {
             return arg;
         }
@@ -211,24 +221,35 @@ static void threads_may_run_one_key_at_once(void **state)
 {
     (void)state;
     pthread_t threads[3];
+    struct gpu_memory *outputs[OUTPUTS];
+    struct runner runners[3];
     struct stage stage = stage_open(2);
+    struct gpu_memory *first = stage.output;
+    for (uint32_t i = 0; i < OUTPUTS; i++) {
+        outputs[i] = memory_new(stage.team);
+    }
     write_inputs(&stage, 1);
-    for (size_t i = 0; i < 3; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, run_many, &stage), 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        runners[i] = (struct runner){&stage, outputs, i};
+        assert_int_equal(pthread_create(&threads[i], NULL, run_many, &runners[i]), 0);
     }
     for (size_t i = 0; i < 3; i++) {
         void *failed;
         pthread_join(threads[i], &failed);
         assert_null(failed);
     }
-    assert_sums(&stage, 1);
+    for (uint32_t i = 0; i < OUTPUTS; i++) {
+        stage.output = outputs[i];
+        assert_sums(&stage, 1);
+        gpu_memory_destroy(outputs[i]);
+    }
+    stage.output = first;
     stage_close(&stage);
 }
 
 static void further_memories_of_one_key_are_set_in_a_graph_that_is_there(void **state)
 {
     (void)state;
-    enum { OUTPUTS = 20 };
     struct gpu_memory *outputs[OUTPUTS];
     struct stage stage = stage_open(2);
     struct gpu_memory *first = stage.output;
@@ -241,7 +262,7 @@ static void further_memories_of_one_key_are_set_in_a_graph_that_is_there(void **
         run_round(&stage, round, NULL);
     }
     assert_true(sets() > before);
-    assert_true(rig.gpu->graphs_count <= OUTPUTS / 2);
+    assert_true(rig.gpu->graphs_count < OUTPUTS);
     for (uint32_t i = 0; i < OUTPUTS; i++) {
         gpu_memory_destroy(outputs[i]);
     }
@@ -293,67 +314,183 @@ static void a_run_that_waits_between_its_lanes_is_not_recorded(void **state)
     stage_close(&stage);
 }
 
+/** Run to outputs of its own until one of them is set in the graph of another. */
+static void run_until_set(struct stage *stage, struct gpu_memory **outputs)
+{
+    for (uint32_t i = 0; i < OUTPUTS; i++) {
+        outputs[i] = memory_new(stage->team);
+        stage->output = outputs[i];
+        for (uint32_t round = 0; round < 3; round++) {
+            run_round(stage, 10 * i + round, NULL);
+        }
+    }
+}
+
+static void a_graph_that_was_set_goes_with_the_memory_that_it_was_recorded_with(void **state)
+{
+    (void)state;
+    struct gpu_memory *outputs[OUTPUTS];
+    struct stage stage = stage_open(1);
+    struct gpu_memory *first = stage.output;
+    run_until_set(&stage, outputs);
+    uint32_t before = rig.gpu->graphs_count;
+    gpu_memory_destroy(outputs[0]); /* another one's addresses are in its graph by now */
+    assert_int_equal(rig.gpu->graphs_count, before - 1);
+    for (uint32_t i = 1; i < OUTPUTS; i++) {
+        stage.output = outputs[i];
+        run_round(&stage, 1000 + i, NULL);
+    }
+    for (uint32_t i = 1; i < OUTPUTS; i++) {
+        gpu_memory_destroy(outputs[i]);
+    }
+    stage.output = first;
+    stage_close(&stage);
+}
+
+/** A broadcast by copies, checked. */
+static void run_copies(const struct stage *stage, uint32_t round)
+{
+    struct gpu_collective_spec spec = stage_spec(stage);
+    struct rig_wait wait = RIG_WAIT_INIT;
+    int32_t found[COUNT];
+    write_inputs(stage, round);
+    gpu_collective_run(stage->team, &spec, rig_completion(&wait));
+    assert_int_equal(rig_await(&wait), ST_OK);
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+        rig_read(&rig, stage->team, stage->output, rank, found, BYTES);
+        for (uint32_t i = 0; i < COUNT; i++) {
+            assert_int_equal(found[i], element(round, 0, i));
+        }
+    }
+}
+
+static struct stage copies_open(uint32_t devices)
+{
+    struct stage stage = stage_open(devices);
+    stage.collective = "broadcast";
+    stage.algorithm = "copy_engine";
+    return stage;
+}
+
 static void copies_are_nodes_too(void **state)
 {
     (void)state;
-    struct stage stage = stage_open(2);
-    stage.collective = "broadcast";
-    stage.algorithm = "copy_engine";
+    struct stage stage = copies_open(2);
     uint64_t before = launches();
-    struct gpu_collective_spec spec = stage_spec(&stage);
     for (uint32_t round = 0; round < 5; round++) {
-        struct rig_wait wait = RIG_WAIT_INIT;
-        int32_t found[COUNT];
-        write_inputs(&stage, round);
-        gpu_collective_run(stage.team, &spec, rig_completion(&wait));
-        assert_int_equal(rig_await(&wait), ST_OK);
-        for (uint32_t rank = 0; rank < RANKS; rank++) {
-            rig_read(&rig, stage.team, stage.output, rank, found, BYTES);
-            for (uint32_t i = 0; i < COUNT; i++) {
-                assert_int_equal(found[i], element(round, 0, i));
-            }
-        }
+        run_copies(&stage, round);
     }
     assert_int_equal(launches() - before, 4 * stage.team->lane_count);
+    stage_close(&stage);
+}
+
+static void copies_are_set_too(void **state)
+{
+    (void)state;
+    struct gpu_memory *outputs[OUTPUTS];
+    struct stage stage = copies_open(2);
+    struct gpu_memory *first = stage.output;
+    uint64_t before = gpu_faults_calls(GPU_CALL_cuGraphExecMemcpyNodeSetParams);
+    for (uint32_t i = 0; i < OUTPUTS; i++) {
+        outputs[i] = memory_new(stage.team);
+    }
+    for (uint32_t round = 0; round < 4 * OUTPUTS; round++) {
+        stage.output = outputs[round / 4];
+        run_copies(&stage, round);
+    }
+    assert_true(gpu_faults_calls(GPU_CALL_cuGraphExecMemcpyNodeSetParams) > before);
+    for (uint32_t i = 0; i < OUTPUTS; i++) {
+        gpu_memory_destroy(outputs[i]);
+    }
+    stage.output = first;
+    stage_close(&stage);
+}
+
+static void a_graph_is_set_while_its_last_launch_is_under_way(void **state)
+{
+    (void)state;
+    struct gpu_memory *outputs[OUTPUTS];
+    struct rig_wait waits[OUTPUTS];
+    struct stage stage = stage_open(1);
+    struct gpu_memory *first = stage.output;
+    run_until_set(&stage, outputs);
+    write_inputs(&stage, 77);
+    for (uint32_t i = 0; i < OUTPUTS; i++) { /* none is waited for before all are queued */
+        waits[i] = (struct rig_wait)RIG_WAIT_INIT;
+        stage.output = outputs[i];
+        struct gpu_collective_spec spec = stage_spec(&stage);
+        gpu_collective_run(stage.team, &spec, rig_completion(&waits[i]));
+    }
+    for (uint32_t i = 0; i < OUTPUTS; i++) {
+        assert_int_equal(rig_await(&waits[i]), ST_OK);
+    }
+    for (uint32_t i = 0; i < OUTPUTS; i++) {
+        stage.output = outputs[i];
+        assert_sums(&stage, 77);
+        gpu_memory_destroy(outputs[i]);
+    }
+    stage.output = first;
     stage_close(&stage);
 }
 
 static void whatever_fails_while_a_graph_is_made_the_run_goes_without_it(void **state)
 {
     (void)state;
-    static const enum gpu_driver_call calls[] = {GPU_CALL_cuGraphCreate,
-                                                 GPU_CALL_cuGraphAddKernelNode,
-                                                 GPU_CALL_cuGraphInstantiateWithFlags};
-    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
-        struct stage stage = stage_open(2);
-        run_round(&stage, 0, NULL);
-        gpu_faults_arm(calls[i], 1, CUDA_ERROR_NOT_SUPPORTED);
-        uint64_t before = launches();
-        for (uint32_t round = 1; round < 4; round++) {
-            run_round(&stage, round, NULL);
+    static const struct {
+        enum gpu_driver_call call;
+        bool copies;
+    } rows[] = {
+        {GPU_CALL_cuGraphCreate, false},       {GPU_CALL_cuGraphAddKernelNode, false},
+        {GPU_CALL_cuGraphAddMemcpyNode, true}, {GPU_CALL_cuGraphInstantiateWithFlags, false},
+        {GPU_CALL_cuGraphUpload, false},       {GPU_CALL_cuGraphLaunch, false},
+        {GPU_CALL_cuGraphCreate, true},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct stage stage = rows[i].copies ? copies_open(2) : stage_open(2);
+        for (uint32_t round = 0; round < 4; round++) {
+            if (round == 1) {
+                gpu_faults_arm(rows[i].call, 1, CUDA_ERROR_INVALID_VALUE);
+            }
+            if (rows[i].copies) {
+                run_copies(&stage, round);
+            } else {
+                run_round(&stage, round, NULL);
+            }
         }
         assert_true(gpu_faults_disarm());
-        assert_int_equal(launches(), before); /* and it is not tried again */
+        uint64_t before = launches();
+        if (rows[i].copies) {
+            run_copies(&stage, 9);
+        } else {
+            run_round(&stage, 9, NULL);
+        }
+        assert_int_equal(launches(), before); /* it is not tried again */
         stage_close(&stage);
         rig_assert_clean(&rig);
     }
 }
 
-static void a_launch_that_fails_is_the_failure_of_the_run(void **state)
+static void whatever_fails_while_a_graph_is_set_the_run_goes_without_it(void **state)
 {
     (void)state;
-    struct stage stage = stage_open(2);
-    for (uint32_t round = 0; round < 3; round++) {
-        run_round(&stage, round, NULL);
+    struct gpu_memory *outputs[OUTPUTS];
+    struct stage stage = copies_open(1); /* four nodes: the third fails, two are set already */
+    struct gpu_memory *first = stage.output;
+    gpu_faults_arm(GPU_CALL_cuGraphExecMemcpyNodeSetParams, 3, CUDA_ERROR_INVALID_VALUE);
+    for (uint32_t i = 0; i < OUTPUTS; i++) {
+        outputs[i] = memory_new(stage.team);
+        stage.output = outputs[i];
+        for (uint32_t round = 0; round < 3; round++) {
+            run_copies(&stage, 10 * i + round);
+        }
     }
-    struct gpu_collective_spec spec = stage_spec(&stage);
-    struct rig_wait wait = RIG_WAIT_INIT;
-    gpu_faults_arm(GPU_CALL_cuGraphLaunch, 1, CUDA_ERROR_INVALID_VALUE);
-    gpu_collective_run(stage.team, &spec, rig_completion(&wait));
-    assert_int_equal(rig_await(&wait), ST_INTERNAL);
-    assert_true(wait.err.untouched);
     assert_true(gpu_faults_disarm());
-    run_round(&stage, 9, NULL);
+    for (uint32_t i = 0; i < OUTPUTS; i++) { /* also to those whose graph that was */
+        stage.output = outputs[i];
+        run_copies(&stage, 500 + i);
+        gpu_memory_destroy(outputs[i]);
+    }
+    stage.output = first;
     stage_close(&stage);
 }
 
@@ -385,7 +522,10 @@ int main(void)
         cmocka_unit_test(a_run_that_waits_between_its_lanes_is_not_recorded),
         cmocka_unit_test(copies_are_nodes_too),
         cmocka_unit_test(whatever_fails_while_a_graph_is_made_the_run_goes_without_it),
-        cmocka_unit_test(a_launch_that_fails_is_the_failure_of_the_run),
+        cmocka_unit_test(whatever_fails_while_a_graph_is_set_the_run_goes_without_it),
+        cmocka_unit_test(a_graph_that_was_set_goes_with_the_memory_that_it_was_recorded_with),
+        cmocka_unit_test(copies_are_set_too),
+        cmocka_unit_test(a_graph_is_set_while_its_last_launch_is_under_way),
     };
     return cmocka_run_group_tests(tests, open_rig, close_rig);
 }

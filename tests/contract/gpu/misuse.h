@@ -14,6 +14,8 @@
 
 enum misuse_source {
     MISUSE_SEEN,       /**< Seen on an H200, driver 580. */
+    MISUSE_STRICTER,   /**< There it is let pass with success; ours refuses, so that it is found. */
+    MISUSE_CRASHES,    /**< There the process dies; ours refuses. */
     MISUSE_DOCUMENTED, /**< The CUDA Driver API reference (CUDA 13) forbids it and lists this code.
                         */
     MISUSE_OURS,       /**< Not said anywhere, undefined, or known to block: our choice. */

@@ -389,7 +389,8 @@ static void whatever_call_fails_work_ends_once_and_with_the_error(void **state)
     (void)state;
     swept *const runs[] = {swept_small, swept_large, swept_copy};
     for (size_t i = 0; i < 2 * sizeof(runs) / sizeof(runs[0]); i++) {
-        rig_open(&rig, &(struct rig_options){.watch = i % 2});
+        /* A graph that cannot be made fails nothing: graph_test.c has those calls. */
+        rig_open(&rig, &(struct rig_options){.watch = i % 2, .graphs = GPU_GRAPHS_OFF});
         struct gpu_team *team = rig_team(&rig, 3, 3);
         struct gpu_memory *memory = rig_memory(team, RIG_GRANULE);
         bool fired = true;

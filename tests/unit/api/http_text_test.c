@@ -216,6 +216,35 @@ static void nesting_is_bounded(void **state)
     json_decref(object);
 }
 
+static void zero_keeps_its_sign(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *shown;
+    } rows[] = {
+        {"{\"a\":-0}", "{\"a\":-0.0}"},
+        {"{\"a\":[-0,0,-0 ,\n-0]}", "{\"a\":[-0.0,0,-0.0,-0.0]}"},
+        {"{\"a\":-0.0,\"b\":-0.5,\"c\":-0e1}", "{\"a\":-0.0,\"b\":-0.5,\"c\":-0.0}"},
+        {"{\"-0\":\"-0,\\\"-0\",\"a\":-0}", "{\"-0\":\"-0,\\\"-0\",\"a\":-0.0}"},
+        {"{\"a\":1e-0,\"b\":-10}", "{\"a\":1.0,\"b\":-10}"},
+        {"{\"a\":-01}", NULL},
+        {"{\"a\":-0", NULL},
+        {"{-0}", NULL},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        json_t *object = NULL;
+        struct st_error err = {0};
+        enum st_status status = http_json_parse(rows[i].text, strlen(rows[i].text), &object, &err);
+        char *shown = status == ST_OK ? json_dumps(object, JSON_COMPACT) : NULL;
+        if ((shown == NULL) != (rows[i].shown == NULL) ||
+            (shown && strcmp(shown, rows[i].shown) != 0)) {
+            fail_msg("%s is %s", rows[i].text, shown ? shown : "refused");
+        }
+        free(shown);
+        json_decref(object);
+    }
+}
+
 static void no_body_is_an_empty_object(void **state)
 {
     (void)state;
@@ -228,6 +257,7 @@ static void no_body_is_an_empty_object(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(zero_keeps_its_sign),
         cmocka_unit_test(json_is_written_with_commas_where_they_belong),
         cmocka_unit_test(doubles_read_back_as_they_were),
         cmocka_unit_test(an_error_becomes_one_body),

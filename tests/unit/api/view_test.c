@@ -173,6 +173,28 @@ static void if_match_is_a_list_of_strong_tags(void **state)
     }
 }
 
+/** If-None-Match compares weakly. */
+static void a_weak_tag_matches_where_nothing_is_written(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *value;
+        bool match;
+    } rows[] = {
+        {"\"7-abc\"", true},          {"W/\"7-abc\"", true},    {"\"8\", W/\"7-abc\"", true},
+        {"W/\"8\", \"7-ab\"", false}, {"W/\"W/7-abc\"", false}, {"*", true},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        bool match = !rows[i].match;
+        struct st_error error;
+        enum st_status status =
+            api_etag_match("If-None-Match", rows[i].value, "\"7-abc\"", &match, &error);
+        if (status != ST_OK || match != rows[i].match) {
+            fail_msg("%s", rows[i].value);
+        }
+    }
+}
+
 /** Elements of one dtype and the JSON that shows them. */
 static void values_of_every_kind_are_exact_json(void **state)
 {
@@ -204,7 +226,7 @@ static void values_of_every_kind_are_exact_json(void **state)
          4,
          "[1,\"NaN\",\"Infinity\",\"-Infinity\"]"},
         {ST_DTYPE_FLOAT32, {0xcd, 0xcc, 0xcc, 0x3d}, 1, "[0.10000000149011612]"},
-        {ST_DTYPE_FLOAT64, {0, 0, 0, 0, 0, 0, 0, 0x80}, 1, "[-0]"},
+        {ST_DTYPE_FLOAT64, {0, 0, 0, 0, 0, 0, 0, 0x80}, 1, "[-0.0]"},
         {ST_DTYPE_BFLOAT16, {0x80, 0x3f}, 1, "[1]"},
         {ST_DTYPE_FLOAT16, {0, 0}, 0, "[]"},
     };
@@ -216,14 +238,29 @@ static void values_of_every_kind_are_exact_json(void **state)
     }
 }
 
+static void a_state_of_a_device_has_a_name_of_its_own(void **state)
+{
+    (void)state;
+    static const char *const names[] = {[GPU_DEVICE_OK] = "ok",
+                                        [GPU_DEVICE_DEGRADED] = "degraded",
+                                        [GPU_DEVICE_LOST] = "lost",
+                                        [GPU_DEVICE_UNAVAILABLE] = "unavailable"};
+    assert_int_equal(sizeof(names) / sizeof(names[0]), GPU_DEVICE_STATE_COUNT);
+    for (unsigned i = 0; i < GPU_DEVICE_STATE_COUNT; i++) {
+        assert_string_equal(gpu_device_state_name((enum gpu_device_state)i), names[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_weak_tag_matches_where_nothing_is_written),
         cmocka_unit_test(a_group_shows_every_row_of_its_table),
         cmocka_unit_test(a_tensor_shows_every_row_of_its_table),
         cmocka_unit_test(an_operation_shows_every_row_of_its_table),
         cmocka_unit_test(if_match_is_a_list_of_strong_tags),
         cmocka_unit_test(values_of_every_kind_are_exact_json),
+        cmocka_unit_test(a_state_of_a_device_has_a_name_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

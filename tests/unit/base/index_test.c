@@ -94,6 +94,60 @@ static void a_page_starts_behind_any_key(void **state)
     assert_null(st_index_remove(&index, "a"));
 }
 
+/** Take out the keys whose number leaves @p rest when divided by @p divisor, and look at the
+ * others. */
+static void check_removal_of_many(int divisor, int rest)
+{
+    struct st_index index = {0};
+    const char *gone[KEYS];
+    size_t count = 0;
+    fill_index(&index);
+    for (int i = 0; i < KEYS; i++) {
+        int k = i * 379 % KEYS;
+        if (k % divisor == rest) {
+            gone[count++] = keys[k];
+        }
+    }
+    assert_int_equal(st_index_remove_many(&index, gone, count), count);
+    assert_int_equal(index.count, KEYS - count);
+    for (size_t i = 1; i < index.count; i++) {
+        assert_true(strcmp(index.entries[i - 1].key, index.entries[i].key) < 0);
+    }
+    for (int i = 0; i < KEYS; i++) {
+        assert_ptr_equal(st_index_find(&index, keys[i]), i % divisor == rest ? NULL : keys[i]);
+    }
+    st_index_done(&index);
+}
+
+static void many_are_removed_and_the_others_stay(void **state)
+{
+    (void)state;
+    static const struct {
+        int divisor, rest;
+    } cases[] = {{1, 0}, {2, 0}, {2, 1}, {7, 3}, {KEYS, 0}, {KEYS, KEYS - 1}, {KEYS, KEYS}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        check_removal_of_many(cases[i].divisor, cases[i].rest);
+    }
+}
+
+static void removing_what_is_not_there_takes_nothing_else(void **state)
+{
+    (void)state;
+    struct st_index index = {0};
+    static const char *const absent[] = {"a", "k00005", "k0999x", "z"};
+    static const char *const twice[] = {"k0007", "k0003", "z", "k0007", "k0003"};
+    assert_int_equal(st_index_remove_many(&index, absent, 4), 0);
+    fill_index(&index);
+    assert_int_equal(st_index_remove_many(&index, absent, 4), 0);
+    assert_int_equal(index.count, KEYS);
+    assert_int_equal(st_index_remove_many(&index, twice, 5), 2);
+    assert_int_equal(index.count, KEYS - 2);
+    for (int i = 0; i < KEYS; i++) {
+        assert_ptr_equal(st_index_find(&index, keys[i]), i == 3 || i == 7 ? NULL : keys[i]);
+    }
+    st_index_done(&index);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -101,6 +155,8 @@ int main(void)
         cmocka_unit_test(a_taken_key_is_not_inserted_again),
         cmocka_unit_test(removal_returns_the_value_once),
         cmocka_unit_test(a_page_starts_behind_any_key),
+        cmocka_unit_test(many_are_removed_and_the_others_stay),
+        cmocka_unit_test(removing_what_is_not_there_takes_nothing_else),
     };
     return cmocka_run_group_tests(tests, fill_keys, NULL);
 }

@@ -257,6 +257,119 @@ static void a_batch_that_waits_for_another_groups_call_blames_nobody(void **stat
     assert_int_equal(gpu_device_state(server_gpu(server), 1), GPU_DEVICE_OK);
 }
 
+/* ---------------------------------------------------------------- copies that need access */
+
+/** One device of two cannot reach the other: groups "a" and "b" of one each are made on them. */
+static struct server *start_apart(const char *no_peer)
+{
+    setenv("SYMTENSOR_SOFTWARE_NO_PEER", no_peer, 1);
+    struct server *server = node_start(DEVICES, DEVICE_BYTES);
+    unsetenv("SYMTENSOR_SOFTWARE_NO_PEER");
+    node_group_on(server, "a", 0);
+    node_group_on(server, "b", 1);
+    node_tensor(server, "a", "in_a", ST_DTYPE_UINT8, 4096);
+    node_tensor(server, "b", "in_b", ST_DTYPE_UINT8, 4096);
+    return server;
+}
+
+static struct server_operation *submit_copy(struct server *server, uint64_t deadline_ns)
+{
+    struct server_caller caller = node_caller;
+    struct server_copy_request request = {
+        .tensor = "in_a", .dst_tensor = "in_b", .expected_generation = SERVER_GENERATION_ANY};
+    struct server_operation *operation = NULL;
+    struct st_error err = {0};
+    caller.deadline_ns = deadline_ns;
+    assert_int_equal(server_copy(server, &caller, &request, &operation, &err), ST_OK);
+    return operation;
+}
+
+/** Something that is done to a copy while it waits for a call of its destination's group. */
+struct waiting_case {
+    const char *name;
+    uint64_t limit_ns;   /**< Of a driver call; 0: as usual. */
+    uint32_t timeout_ms; /**< Of the copy's caller; 0: none. */
+    bool cancel;
+    enum st_status status;
+    enum st_reason reason;
+};
+
+static void check_waiting(struct server *server, const struct waiting_case *row)
+{
+    static unsigned char data[4096], back[4096];
+    struct st_error err = {0};
+    print_message("%s\n", row->name);
+    memset(data, 7, sizeof(data));
+    assert_int_equal(node_put(server, "in_a", 0, data, sizeof(data), &err), ST_OK);
+    uint64_t generation = node_contents(server, "in_b", 0).generation;
+    if (row->limit_ns) {
+        server_set_driver_call_limit(server, row->limit_ns);
+    }
+    gpu_faults_arm_hang(GPU_CALL_cuMemCreate, 1, 600);
+    struct server_operation *hung = submit_pair(server, "b", "b");
+    usleep(20000);
+    struct server_operation *copy =
+        submit_copy(server, row->timeout_ms ? st_clock_now_ns() + row->timeout_ms * ST_NS_PER_MS
+                                            : ST_DEADLINE_NEVER);
+    usleep(20000);
+    assert_int_equal(node_operation_state(copy), SERVER_OPERATION_RUNNING);
+    if (row->cancel) {
+        assert_int_equal(server_operation_cancel(copy, &node_caller, &err), ST_OK);
+    }
+    assert_int_equal(node_finish_status(copy, &err), row->status);
+    assert_int_equal(err.reason, row->reason);
+    (void)node_finish_status(hung, &err);
+    wait_until_idle(server);
+    assert_int_equal(node_contents(server, "in_b", 0).state, SERVER_CONTENTS_VALID);
+    assert_int_equal(node_contents(server, "in_b", 0).generation, generation);
+    assert_int_equal(node_get(server, "in_b", 0, back, sizeof(back), &err), ST_OK);
+    memset(data, 0, sizeof(data));
+    assert_memory_equal(back, data, sizeof(data));
+}
+
+static void a_copy_that_ends_while_it_waits_for_access_writes_nothing(void **state)
+{
+    static const struct waiting_case cases[] = {
+        {"cancelled", 0, 0, true, ST_CANCELLED, ST_REASON_OPERATION_CANCELLED},
+        {"out of time", 0, 100, false, ST_DEADLINE_EXCEEDED, ST_REASON_OPERATION_DEADLINE},
+        {"overran", LIMIT_NS, 0, false, ST_DEADLINE_EXCEEDED, ST_REASON_DEVICE_DEGRADED},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        check_waiting(*state, &cases[i]);
+    }
+}
+
+static void a_copy_blames_the_group_whose_memory_is_given_access_to(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *no_peer;
+        uint32_t degraded; /**< Device; in_a is on 0, in_b on 1. */
+    } cases[] = {
+        {"", 1},    /* the source's device writes */
+        {"1:0", 1}, /* it alone can */
+        {"0:1", 0}, /* the destination's device reads */
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct server *server = start_apart(cases[i].no_peer);
+        struct st_error err = {0};
+        uint32_t degraded = cases[i].degraded;
+        server_set_driver_call_limit(server, LIMIT_NS);
+        gpu_faults_arm_hang(GPU_CALL_cuMemSetAccess, 1, 600);
+        struct server_operation *copy = submit_copy(server, ST_DEADLINE_NEVER);
+        assert_int_equal(node_finish_status(copy, &err), ST_DEADLINE_EXCEEDED);
+        assert_int_equal(err.reason, ST_REASON_DEVICE_DEGRADED);
+        assert_non_null(strstr(err.message, degraded == 0 ? "group a" : "group b"));
+        assert_int_equal(gpu_device_state(server_gpu(server), degraded), GPU_DEVICE_DEGRADED);
+        assert_int_equal(gpu_device_state(server_gpu(server), 1 - degraded), GPU_DEVICE_OK);
+        wait_until_idle(server);
+        assert_int_equal(gpu_device_state(server_gpu(server), degraded), GPU_DEVICE_OK);
+        assert_int_equal(node_contents(server, "in_b", 0).state, SERVER_CONTENTS_VALID);
+        node_stop(server);
+        gpu_faults_disarm();
+    }
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
@@ -268,6 +381,8 @@ int main(void)
         T(scratch_that_is_not_made_in_time_ends_its_collective),
         T(a_batch_blames_the_group_whose_call_hangs),
         T(a_batch_that_waits_for_another_groups_call_blames_nobody),
+        T(a_copy_that_ends_while_it_waits_for_access_writes_nothing),
+        cmocka_unit_test(a_copy_blames_the_group_whose_memory_is_given_access_to),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

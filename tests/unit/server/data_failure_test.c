@@ -235,12 +235,36 @@ static void a_failed_write_leaves_the_shard_undefined(void **state)
     node_stop(server);
 }
 
+/** Reductions are refused; what the driver's own copies can do works. */
+static void without_kernels_a_reduction_names_the_driver_that_it_needs(void **state)
+{
+    (void)state;
+    struct st_error err = {0};
+    gpu_faults_arm(GPU_CALL_cuModuleLoadData, 2, CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+    struct server *server = node_start(DEVICES, DEVICE_BYTES);
+    assert_true(gpu_faults_disarm());
+    node_group(server, "g", DEVICES, DEVICES);
+    node_tensor(server, "g", "t", ST_DTYPE_FLOAT32, 1024);
+    struct server_collective_request request =
+        node_collective_request("all_reduce", "t", NULL, ST_OP_SUM, 0);
+    struct server_operation *operation = NULL;
+    assert_int_equal(server_collective(server, &node_caller, &request, &operation, &err),
+                     ST_FAILED_PRECONDITION);
+    assert_int_equal(err.reason, ST_REASON_NO_KERNELS);
+    assert_non_null(strstr(err.message, "device 1"));
+    assert_non_null(strstr(err.message, "need a driver of CUDA "));
+    request = node_collective_request("broadcast", "t", NULL, ST_OP_SUM, 0);
+    node_collective(server, &request);
+    node_stop(server);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_failing_driver_call_is_reported_and_mended),
         cmocka_unit_test(a_write_of_which_nothing_was_queued_leaves_the_contents),
         cmocka_unit_test(a_failed_write_leaves_the_shard_undefined),
+        cmocka_unit_test(without_kernels_a_reduction_names_the_driver_that_it_needs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

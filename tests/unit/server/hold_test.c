@@ -7,12 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "server/internal.h"
 
 /** How long the lock of the registry is held, and what stays true while it is let go of. */
 
 #define DEVICES 2
 #define MEMORY (64u << 20)
+#define WATCH_NS (20 * ST_NS_PER_SECOND) /* at most; the first rounds do as a rule */
 #define MANY (2 * SERVER_HOLD_STEPS + 5)
 
 static int setup(void **state)
@@ -75,6 +77,38 @@ static void whoever_waits_has_the_lock_before_it_is_taken_again(void **state)
     }
 }
 
+struct left {
+    struct server_after after;
+    pthread_t done_by;
+    _Atomic unsigned calls;
+};
+
+static void left_done(struct server_after *after)
+{
+    struct left *left = (struct left *)after; /* first member */
+    left->done_by = pthread_self();
+    left->calls++;
+}
+
+static void whoever_has_the_lock_in_between_does_what_was_left(void **state)
+{
+    struct server *server = *state;
+    struct visitor visitor = {.server = server};
+    struct left left = {.after.call = left_done};
+    pthread_t thread;
+    server_lock(server);
+    server_after(server, &left.after);
+    assert_int_equal(pthread_create(&thread, NULL, visit, &visitor), 0);
+    while (!somebody_waits(server)) {
+        sched_yield();
+    }
+    server_breathe(server);
+    server_unlock(server);
+    pthread_join(thread, NULL);
+    assert_int_equal(left.calls, 1);
+    assert_true(pthread_equal(left.done_by, thread));
+}
+
 /** Looks for numbers of tensors that there are only in the middle of a batch. */
 struct watcher {
     struct server *server;
@@ -94,6 +128,7 @@ static void *watch(void *arg)
             phase == watcher->phase) {
             watcher->seen[phase % 2] = true;
         }
+        usleep(20); /* a thread that wakes interrupts the batch, on a single core too */
     }
     return NULL;
 }
@@ -104,7 +139,8 @@ static void others_have_the_lock_in_the_middle_of_a_batch(void **state)
     struct st_error err = {0};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, watch, &watcher), 0);
-    for (int round = 0; round < 300 && !(watcher.seen[0] && watcher.seen[1]); round++) {
+    uint64_t end = st_clock_now_ns() + WATCH_NS;
+    while (st_clock_now_ns() < end && !(watcher.seen[0] && watcher.seen[1])) {
         assert_int_equal(batch_make(*state, "g", "t", MANY, 4, &err), ST_OK);
         watcher.phase++;
         assert_int_equal(batch_drop(*state, "t", MANY, &err), ST_OK);
@@ -328,6 +364,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(whoever_waits_has_the_lock_before_it_is_taken_again),
+        T(whoever_has_the_lock_in_between_does_what_was_left),
         T(others_have_the_lock_in_the_middle_of_a_batch),
         T(a_batch_of_many_holds_is_made_and_deleted_as_one),
         T(a_queued_batch_that_is_cancelled_leaves_nothing),

@@ -77,6 +77,7 @@ static struct gpu_plan_input plan_input(const struct planner_case *row)
         .device_count = row->device_count,
         .peer_access = row->peer_access,
         .kernels = true,
+        .kernels_why = "",
         .multicast_input = row->multicast,
         .multicast_output = row->multicast,
         .nvls_allowed = row->nvls_allowed,
@@ -207,6 +208,8 @@ static void check_error(const struct gpu_plan_input *input,
     case ST_REASON_NO_KERNELS:
         assert_true(input->collective->reduces);
         assert_false(input->kernels);
+        assert_non_null(strstr(err->message, input->collective->name));
+        assert_non_null(strstr(err->message, input->kernels_why));
         return;
     case ST_REASON_NO_PEER_ACCESS:
         assert_null(request->algorithm);
@@ -261,6 +264,7 @@ static void check_environments(struct gpu_plan_input *input)
         input->multicast_output = bits & 8;
         input->nvls_allowed = bits & 16;
         input->kernels = bits % 7 != 0;
+        input->kernels_why = input->kernels ? "" : "they need a driver of CUDA 12.2 or later";
         input->device_count = bits % 3 == 0 ? 1 : input->shape.world_size;
         input->shape.slice_count = slices[(bits / 2) % COUNT(slices)];
         input->large_bytes = gpu_collective_large_count(input->collective, &input->shape) *
