@@ -96,9 +96,13 @@ void tensor_contents_commit(struct tensor *tensor, uint64_t shards, bool full)
 
 void tensor_contents_fail(struct tensor *tensor, uint64_t shards)
 {
+    /* Bytes may have changed: whoever knows the generation before must not take them for the same.
+     */
+    uint64_t generation = tensor_generation(tensor, ORDER_ALL) + 1;
     for (uint32_t rank = 0; rank < tensor->group->world_size; rank++) {
         if (shards & order_rank(rank)) {
             tensor->shards[rank].state = SERVER_CONTENTS_UNDEFINED;
+            tensor->shards[rank].generation = generation;
         }
     }
     tensor_touch(tensor);

@@ -240,7 +240,7 @@ void tensor_contents_begin(struct tensor *tensor, uint64_t shards);
 /** It succeeded: they get the tensor's highest generation + 1. @param full all bytes were written:
  * valid also if it was undefined before. */
 void tensor_contents_commit(struct tensor *tensor, uint64_t shards, bool full);
-/** It failed or was cancelled: undefined. */
+/** It failed or was cancelled: undefined, and another generation, since bytes may have changed. */
 void tensor_contents_fail(struct tensor *tensor, uint64_t shards);
 /** It was given up before a byte was written: as before. */
 void tensor_contents_restore(struct tensor *tensor, uint64_t shards);

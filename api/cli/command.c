@@ -118,7 +118,7 @@ bool cli_command_each(bool (*visit)(const struct cli_command *command, void *arg
 }
 
 struct search {
-    const char *noun, *verb;
+    const char *noun, *verb; /* verb NULL: any */
     struct cli_command *found;
 };
 
@@ -126,7 +126,7 @@ static bool matches(const struct cli_command *command, void *arg)
 {
     struct search *search = arg;
     if (strcmp(command->noun, search->noun) != 0 ||
-        (*search->verb && strcmp(command->verb, search->verb) != 0)) {
+        (search->verb && strcmp(command->verb, search->verb) != 0)) {
         return false;
     }
     *search->found = *command;
@@ -135,8 +135,9 @@ static bool matches(const struct cli_command *command, void *arg)
 
 bool cli_command_find(const char *noun, const char *verb, struct cli_command *ret_command)
 {
-    struct search search = {noun, verb, ret_command};
-    return cli_command_each(matches, &search);
+    struct search named = {noun, verb ? verb : "list", ret_command};
+    struct search any = {noun, NULL, ret_command};
+    return cli_command_each(matches, &named) || (!verb && cli_command_each(matches, &any));
 }
 
 char *cli_command_path(const struct cli_command *command, char *const *arguments)
@@ -160,33 +161,48 @@ char *cli_command_path(const struct cli_command *command, char *const *arguments
     return fclose(out) == 0 ? path : NULL;
 }
 
-static void help_fields(const struct api_field *fields, FILE *to)
+const struct api_field cli_wait_options[] = {
+    {.name = "wait",
+     .type = &api_type_seconds,
+     .doc = "Seconds to wait for the operation (0..600)."},
+    {0},
+};
+
+const struct api_field cli_body_options[] = {
+    {.name = "json",
+     .type = &api_type_object,
+     .doc = "The whole body as JSON text, instead of the options that are its fields."},
+    {0},
+};
+
+const struct api_field cli_data_options[] = {
+    {.name = "file",
+     .type = &api_type_text,
+     .doc = "File to send, or to write; - or none: standard input or output."},
+    {.name = "format",
+     .type = &api_type_text,
+     .doc = "raw (default), npy or, to read, json: the first elements."},
+    {0},
+};
+
+bool cli_command_has_data(const struct cli_command *command)
 {
-    for (const struct api_field *field = fields; field && field->name; field++) {
-        char option[CLI_NAME_MAX];
-        snprintf(option, sizeof(option), "--%s%s", field->name,
-                 field->flags & API_PREFIX ? "KEY" : "");
-        fprintf(to, "  %-24s %s%s (%s)\n", option, field->doc,
-                field->flags & API_REQUIRED ? " Required." : "", field->type->name);
-    }
+    return strcmp(command->noun, "data") == 0;
 }
 
-void cli_command_help(const struct cli_command *command, bool options, FILE *to)
+void cli_command_tables(const struct cli_command *command,
+                        const struct api_field *ret_tables[static CLI_TABLES_MAX])
 {
-    char line[256];
-    int length = snprintf(line, sizeof(line), "%s %s", command->noun, command->verb);
-    for (uint32_t i = 0; i < command->argument_count; i++) {
-        length +=
-            snprintf(line + length, sizeof(line) - (size_t)length, " %s", command->arguments[i]);
-    }
-    const char *summary =
-        command->collective ? command->collective->summary : command->route->summary;
-    fprintf(to, "  %-40s %s\n", line, summary);
-    if (options) {
-        help_fields(command->route->fields, to);
-        help_fields(command->route->query, to);
-        if (command->route->flags & API_ROUTE_WAITS) {
-            fprintf(to, "  %-24s %s\n", "--wait", "Seconds to wait for the operation (0..600).");
-        }
+    static const struct api_field none[] = {{0}};
+    const struct api_route *route = command->route;
+    const struct api_field *const tables[CLI_TABLES_MAX] = {
+        route->fields,
+        route->query,
+        route->flags & API_ROUTE_WAITS ? cli_wait_options : NULL,
+        route->body == API_BODY_JSON ? cli_body_options : NULL,
+        cli_command_has_data(command) ? cli_data_options : NULL,
+    };
+    for (size_t i = 0; i < CLI_TABLES_MAX; i++) {
+        ret_tables[i] = tables[i] ? tables[i] : none;
     }
 }

@@ -5,97 +5,29 @@
 
 #include "api/cli/body.h"
 #include "api/cli/command.h"
+#include "api/cli/data.h"
+#include "api/cli/help.h"
 #include "api/cli/print.h"
 #include "api/client/symtensor.h"
 
 /** Exit codes: 0 done, 1 the server refused or the operation failed, 2 usage, 3 no reply. */
 enum cli_exit { CLI_OK = 0, CLI_REFUSED = 1, CLI_USAGE = 2, CLI_NO_REPLY = 3 };
 
-struct cli_options {
-    struct symtensor_options client;
-    bool json;
-};
-
-static bool print_line(const struct cli_command *command, void *arg)
+static int transfer(struct symtensor_client *client, const struct cli_command *command,
+                    const struct cli_request *request, struct symtensor_reply *reply)
 {
-    const char *noun = arg;
-    if (!noun || strcmp(noun, command->noun) == 0) {
-        cli_command_help(command, noun != NULL, stdout);
-    }
-    return false;
-}
-
-static int help(char *noun)
-{
-    puts("usage: symtensor [--unix-socket PATH | --url URL] [--output table|json] NOUN [VERB] "
-         "[ARGUMENT...] "
-         "[--OPTION VALUE...]\n"
-         "       symtensor help [NOUN]\n\n"
-         "Data bodies: --file PATH (default: standard input or output), --format raw|npy|json.\n"
-         "Environment: SYMTENSOR_URL, SYMTENSOR_UNIX_SOCKET.\n");
-    cli_command_each(print_line, noun);
-    return CLI_OK;
-}
-
-static const char *media_of(const char *format)
-{
-    static const char *const names[][2] = {{"raw", "application/octet-stream"},
-                                           {"npy", "application/x-npy"},
-                                           {"json", "application/json"}};
-    for (size_t i = 0; format && i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(names[i][0], format) == 0) {
-            return names[i][1];
-        }
-    }
-    return NULL;
-}
-
-static int upload(struct symtensor_client *client, const struct cli_request *request,
-                  struct symtensor_reply *reply)
-{
-    FILE *file = request->file ? fopen(request->file, "rb") : stdin;
-    if (!file) {
-        fprintf(stderr, "symtensor: --file %s: %m\n", request->file);
-        return CLI_USAGE;
-    }
-    uint64_t bytes = SYMTENSOR_BYTES_UNKNOWN; /* a pipe */
-    if (fseeko(file, 0, SEEK_END) == 0) {
-        bytes = (uint64_t)ftello(file);
-        rewind(file);
-    }
-    int result =
-        symtensor_put(client, request->path, media_of(request->format), file, bytes, reply);
-    fclose(file);
-    return result == 0 ? CLI_OK : CLI_NO_REPLY;
-}
-
-static int download(struct symtensor_client *client, const struct cli_request *request,
-                    struct symtensor_reply *reply)
-{
-    FILE *file = request->file ? fopen(request->file, "wb") : stdout;
-    if (!file) {
-        fprintf(stderr, "symtensor: --file %s: %m\n", request->file);
-        return CLI_USAGE;
-    }
-    int result = symtensor_get(client, request->path, media_of(request->format), file, reply);
-    bool written = fflush(file) == 0;
-    if (file != stdout) {
-        written = fclose(file) == 0 && written;
-    }
-    if (!written) {
-        fprintf(stderr, "symtensor: cannot write %s: %m\n",
-                request->file ? request->file : "standard output");
-        return CLI_USAGE;
-    }
-    return result == 0 ? CLI_OK : CLI_NO_REPLY;
+    static const enum cli_exit exits[] = {[CLI_DATA_DONE] = CLI_OK,
+                                          [CLI_DATA_NO_REPLY] = CLI_NO_REPLY,
+                                          [CLI_DATA_NO_FILE] = CLI_USAGE};
+    return exits[command->route->method == API_PUT ? cli_data_upload(client, request, reply)
+                                                   : cli_data_download(client, request, reply)];
 }
 
 static int send_request(struct symtensor_client *client, const struct cli_command *command,
                         const struct cli_request *request, struct symtensor_reply *reply)
 {
-    if (strcmp(command->noun, "data") == 0) {
-        return command->route->method == API_PUT ? upload(client, request, reply)
-                                                 : download(client, request, reply);
+    if (cli_command_has_data(command)) {
+        return transfer(client, command, request, reply);
     }
     int result = symtensor_call(client, api_method_name(command->route->method), request->path,
                                 request->json, reply);
@@ -147,61 +79,100 @@ static int run(const struct cli_options *options, const struct cli_command *comm
     return result;
 }
 
-/* Options in front of the noun. @return the words that they took, or -1. */
-static int read_options(int count, char **words, struct cli_options *options)
+/* Take the options of every command that stand next. @return false: said what is wrong. */
+static bool read_options(struct cli_words *words, struct cli_options *options)
 {
-    int used = 0;
-    while (used + 1 < count && strncmp(words[used], "--", 2) == 0) {
-        const char *name = words[used], *value = words[used + 1];
-        if (strcmp(name, "--unix-socket") == 0) {
-            options->client.unix_socket = value;
-        } else if (strcmp(name, "--url") == 0) {
-            options->client.url = value;
-        } else if (strcmp(name, "--output") == 0 &&
-                   (strcmp(value, "json") == 0 || strcmp(value, "table") == 0)) {
-            options->json = strcmp(value, "json") == 0;
-        } else {
-            return -1;
+    while (words->count > 0) {
+        const char *value = NULL;
+        const struct cli_global *global = cli_global_split(words->words[0], &value);
+        if (!global) {
+            return true;
         }
-        used += 2;
+        int used = value ? 1 : 2;
+        if (used > words->count) {
+            fprintf(stderr, "symtensor: --%s needs a value. %s\n", global->name, global->doc);
+            return false;
+        }
+        if (!cli_global_take(global, value ? value : words->words[1], options)) {
+            return false;
+        }
+        words->words += used;
+        words->count -= used;
     }
-    return used;
+    return true;
 }
 
-static int usage(const char *what, const char *word)
+static int help(const struct cli_words *words)
 {
-    fprintf(stderr, "symtensor: %s '%s'; try: symtensor help\n", what, word);
-    return CLI_USAGE;
+    const char *noun = words->count > 0 ? words->words[0] : NULL;
+    const char *verb = words->count > 1 ? words->words[1] : NULL;
+    return cli_help(noun, verb) ? CLI_OK : CLI_USAGE;
+}
+
+static char *next_word(struct cli_words *words)
+{
+    words->count--;
+    return *words->words++;
+}
+
+/* The command of a noun and of what follows. Without a verb it is the noun's list; a word that is
+ * no verb is an argument of get: `symtensor devices 0`. */
+static bool choose_command(const char *noun, struct cli_words *words, struct cli_command *command)
+{
+    const char *verb = words->count > 0 && words->words[0][0] != '-' ? words->words[0] : NULL;
+    if (cli_command_find(noun, verb, command)) {
+        if (verb) {
+            next_word(words);
+        }
+        return true;
+    }
+    words->maybe_verb = verb;
+    return verb && cli_command_find(noun, "get", command);
+}
+
+static int run_command(const char *noun, struct cli_words *words, struct cli_options *options)
+{
+    struct cli_command command;
+    bool no_verb = words->count == 0 || words->words[0][0] == '-';
+    if (!cli_command_find(noun, NULL, &command) || !choose_command(noun, words, &command)) {
+        cli_help(noun, no_verb ? NULL : words->words[0]); /* says what there is */
+        return CLI_USAGE;
+    }
+    struct cli_request request;
+    if (!cli_request_parse(&command, words, options, &request)) {
+        return CLI_USAGE;
+    }
+    int result = CLI_OK;
+    if (request.help) {
+        cli_help(noun, no_verb || words->maybe_verb ? NULL : command.verb);
+    } else {
+        result = run(options, &command, &request);
+    }
+    cli_request_done(&request);
+    return result;
 }
 
 int main(int argc, char **argv)
 {
     struct cli_options options = {0};
-    int used = read_options(argc - 1, argv + 1, &options);
-    char **words = argv + 1 + (used < 0 ? 0 : used);
-    int count = argc - 1 - (used < 0 ? 0 : used);
-    if (used < 0) {
-        return usage("wrong option", argv[1]);
-    }
-    if (count == 0 || strcmp(words[0], "help") == 0 || strcmp(words[0], "--help") == 0) {
-        return help(count > 1 ? words[1] : NULL);
-    }
-    struct cli_command command;
-    const char *verb = count > 1 && strncmp(words[1], "--", 2) != 0 ? words[1] : "";
-    int named = *verb ? 2 : 1;
-    if (!cli_command_find(words[0], verb, &command)) {
-        /* `symtensor node` and `symtensor devices 0`: the noun's own command, the word is an
-         * argument. */
-        if (!*verb || !cli_command_find(words[0], "get", &command)) {
-            return usage("no such command:", *verb ? verb : words[0]);
-        }
-        named = 1;
-    }
-    struct cli_request request;
-    if (!cli_request_parse(&command, count - named, words + named, &request)) {
+    struct cli_words words = {.count = argc - 1, .words = argv + 1};
+    if (!read_options(&words, &options)) {
         return CLI_USAGE;
     }
-    int result = run(&options, &command, &request);
-    cli_request_done(&request);
-    return result;
+    if (words.count == 0) {
+        return help(&words);
+    }
+    const char *first = next_word(&words);
+    if (strcmp(first, "help") == 0 || cli_option_is_help(first)) {
+        return help(&words);
+    }
+    if (strcmp(first, "--version") == 0) {
+        puts("symtensor " SYMTENSOR_VERSION);
+        return CLI_OK;
+    }
+    if (*first == '-') {
+        fprintf(stderr, "symtensor: no option %s; try: symtensor help\n", first);
+        return CLI_USAGE;
+    }
+    return read_options(&words, &options) ? run_command(first, &words, &options) : CLI_USAGE;
 }

@@ -1,4 +1,6 @@
 #include <curl/curl.h>
+#include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -111,6 +113,49 @@ static size_t take_body(char *data, size_t size, size_t count, void *arg)
     return keep_in_memory(sink, data, size * count);
 }
 
+/* Why nobody answers on a Unix socket, and what to do about it. */
+static const struct refusal {
+    long code; /* of connect() */
+    const char *why;
+    bool start; /* a server would help */
+} refusals[] = {
+    {ENOENT, "there is no such socket", true},
+    {ENOTDIR, "there is no such socket", true},
+    {ECONNREFUSED, "no server listens on this socket", true},
+    {EACCES, "no permission: the socket is for its server's user, root and the socket's group",
+     false},
+    {EPERM, "no permission: the socket is for its server's user, root and the socket's group",
+     false},
+};
+
+/* curl says "localhost port 80" of a socket: name the path and the reason instead. */
+static bool explain_socket(struct symtensor_client *client, struct symtensor_reply *reply)
+{
+    long code = 0;
+    curl_easy_getinfo(client->curl, CURLINFO_OS_ERRNO, &code);
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+        if (refusals[i].code == code) {
+            snprintf(reply->error, sizeof(reply->error), "%s: %s%s%s", client->unix_socket,
+                     refusals[i].why,
+                     refusals[i].start ? "; start a server with: symtensord --unix-socket " : "",
+                     refusals[i].start ? client->unix_socket : "");
+            return true;
+        }
+    }
+    return false;
+}
+
+static void explain(struct symtensor_client *client, CURLcode code, const char *reason,
+                    struct symtensor_reply *reply)
+{
+    if (code == CURLE_COULDNT_CONNECT && client->unix_socket && explain_socket(client, reply)) {
+        return;
+    }
+    snprintf(reply->error, sizeof(reply->error), "%s: %s",
+             client->unix_socket ? client->unix_socket : client->url,
+             *reason ? reason : curl_easy_strerror(code));
+}
+
 static int perform(struct symtensor_client *client, const char *path, struct curl_slist *headers,
                    struct sink *sink)
 {
@@ -138,9 +183,7 @@ static int perform(struct symtensor_client *client, const char *path, struct cur
     if (code == CURLE_OK) {
         curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &sink->reply->http_code);
     } else {
-        snprintf(sink->reply->error, sizeof(sink->reply->error), "%s: %s",
-                 client->unix_socket ? client->unix_socket : client->url,
-                 reason[0] ? reason : curl_easy_strerror(code));
+        explain(client, code, reason, sink->reply);
     }
     /* Options are reset, the connection stays open for the next request. */
     curl_easy_reset(curl);

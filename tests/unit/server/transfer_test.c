@@ -309,6 +309,21 @@ static void an_upload_that_never_moved_a_byte_changes_nothing(void **state)
     assert_int_equal(node_contents(*state, "t", 0).generation, 0);
 }
 
+static void an_upload_that_breaks_off_leaves_another_generation(void **state)
+{
+    unsigned char data[64] = {0};
+    node_tensor(*state, "g", "t", ST_DTYPE_UINT8, sizeof(data));
+    struct server_transfer_request request = node_transfer_request("t", 0);
+    struct st_error err = {0};
+    assert_int_equal(node_put(*state, "t", 0, data, sizeof(data), &err), ST_OK);
+    abort_upload(*state, "t", 0, sizeof(data));
+    assert_int_equal(settled_contents(*state, 0), SERVER_CONTENTS_UNDEFINED);
+    request.expected_generation = 1; /* of bytes that are there no more */
+    assert_int_equal(node_put_request(*state, &request, data, sizeof(data), &err), ST_ABORTED);
+    assert_int_equal(err.reason, ST_REASON_GENERATION_MISMATCH);
+    assert_int_equal(node_contents(*state, "t", 0).generation, 2);
+}
+
 static void one_generation_counts_the_writes_of_all_shards(void **state)
 {
     unsigned char data[64] = {0};
@@ -665,6 +680,7 @@ int main(void)
         T(a_delete_waits_for_the_transfers_before_it),
         T(an_upload_that_never_moved_a_byte_changes_nothing),
         T(a_download_names_the_generation_that_a_write_is_compared_with),
+        T(an_upload_that_breaks_off_leaves_another_generation),
         T(one_generation_counts_the_writes_of_all_shards),
         T(readers_that_stop_do_not_keep_the_staging_buffers),
         T(writers_that_stop_do_not_keep_the_staging_buffers),
