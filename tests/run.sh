@@ -3,7 +3,7 @@
 #
 #   tests/run.sh                 gcc release build and every test (under 10 minutes on 2 cores)
 #   tests/run.sh --full          the same, and: clang build, asan+ubsan and tsan builds with every
-#                                test, clang-tidy, 5 minutes of each fuzz target, long stress tests
+#                                test, clang-tidy, 5 minutes of each fuzz target
 #   tests/run.sh STEP...         only these steps, in this order:
 #     --preset NAME              build a preset of CMakePresets.json and run every test
 #     --build NAME               build a preset, warnings are errors
@@ -52,7 +52,6 @@ while [[ $# -gt 0 ]]; do
 done
 if $full; then
     steps=("preset release" "build clang" "preset asan" "preset tsan" "tidy" "fuzz 300")
-    export SYMTENSOR_STRESS=long
 elif [[ ${#steps[@]} -eq 0 ]]; then
     steps=("preset release")
 fi
