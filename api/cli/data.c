@@ -129,10 +129,12 @@ static bool open_temporary(struct target *target)
     if (!target->path) {
         target->path = strdup(target->shown); /* new */
     }
-    if (!target->path || asprintf(&target->temporary, "%s.XXXXXX", target->path) < 0) {
-        target->temporary = NULL;
+    size_t bytes = target->path ? strlen(target->path) + sizeof(".XXXXXX") : 0;
+    target->temporary = bytes ? malloc(bytes) : NULL;
+    if (!target->temporary) {
         return false;
     }
+    snprintf(target->temporary, bytes, "%s.XXXXXX", target->path);
     int fd = mkstemp(target->temporary);
     if (fd < 0) {
         free(target->temporary);
