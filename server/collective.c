@@ -191,10 +191,9 @@ static void collective_scratch_make(struct server_work *work)
     struct collective_operation *collective = collective_of_work(work);
     struct st_error err = {0};
     enum st_status status = collective_make_scratch(collective, &err);
-    if (status == ST_OK && collective->base.cancel_requested) {
-        status = st_fail(&err, ST_REASON_OPERATION_CANCELLED, NULL, "the operation was cancelled");
-    }
-    if (status != ST_OK) {
+    if (status != ST_OK || collective->base.cancel_requested) {
+        /* What was cancelled is complete: as cancelled (see cancel_running), with the reason of the
+         * cancel, and nothing is written. */
         collective_scratch_ran(collective, status, &err);
         return;
     }

@@ -96,8 +96,8 @@ enum st_status group_check_ready(const struct group *group, const char *field, s
     if (group->state == SERVER_STATE_READY) {
         return ST_OK;
     }
-    return st_fail(err, ST_REASON_GROUP_NOT_READY, field, "group %s is %s", group->id,
-                   server_state_name(group->state));
+    return st_failure(registry_fail_not_ready(err, ST_REASON_GROUP_NOT_READY, field, "group",
+                                              group->id, group->state));
 }
 
 enum st_status group_check_moving(const struct group *group, struct st_error *err)

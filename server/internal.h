@@ -210,8 +210,8 @@ ST_MUST_CHECK enum st_status server_accept_check(struct server *server,
 /**
  * Find a tensor whose bytes may be used: it is ready, so is its group, the caller may read or write
  * it. Does not look at uploads or contents. Under the lock.
- * @retval ST_NOT_FOUND TENSOR_NOT_FOUND. ST_FAILED_PRECONDITION TENSOR_NOT_READY or
- * GROUP_NOT_READY. ST_PERMISSION_DENIED ROLE_REQUIRED.
+ * @retval ST_NOT_FOUND TENSOR_NOT_FOUND. ST_FAILED_PRECONDITION, or ST_ABORTED while it is being
+ * made, TENSOR_NOT_READY or GROUP_NOT_READY. ST_PERMISSION_DENIED ROLE_REQUIRED.
  */
 ST_MUST_CHECK enum st_status tensor_find(struct server *server, const struct server_caller *caller,
                                          const struct tensor_wanted *wanted,
@@ -336,7 +336,7 @@ struct server_operation {
     bool untouched;         /**< It failed before anything was queued on a device. */
     struct st_error *error; /**< malloc'd on failure. */
     _Atomic bool
-        cancel_requested; /**< Long work looks at it and completes with OPERATION_CANCELLED. */
+        cancel_requested; /**< Long work looks at it and completes, undone; see cancel_running. */
     bool deadline_passed; /**< Cancelled by the caller's deadline. */
     uint64_t accepted_ns, started_ns, ended_ns;          /**< Monotonic. */
     uint64_t create_time_ns, start_time_ns, end_time_ns; /**< Realtime. */

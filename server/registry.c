@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define RETRY_AFTER_CREATING_MS 100
+
 /* ---------------------------------------------------------------- ids */
 
 enum st_status registry_choose_id(const struct st_index *index, const char *prefix, const char *id,
@@ -26,6 +28,19 @@ enum st_status registry_fail_taken(struct st_error *err, const char *what, const
     enum st_status status = st_fail(err, ST_REASON_ID_TAKEN, "id", "a %s %s exists", what, id);
     if (err) {
         st_error_add_detail(err, "uid", "%s", uid);
+    }
+    return status;
+}
+
+enum st_status registry_fail_not_ready(struct st_error *err, enum st_reason reason,
+                                       const char *field, const char *what, const char *id,
+                                       enum server_state state)
+{
+    bool soon = state == SERVER_STATE_CREATING;
+    enum st_status status = st_fail_as(err, soon ? ST_ABORTED : ST_FAILED_PRECONDITION, reason,
+                                       field, "%s %s is %s", what, id, server_state_name(state));
+    if (err && soon) {
+        err->retry_after_ms = RETRY_AFTER_CREATING_MS;
     }
     return status;
 }

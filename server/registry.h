@@ -23,6 +23,14 @@ ST_MUST_CHECK enum st_status registry_choose_id(const struct st_index *index, co
 /** ID_TAKEN, with the uid of the resource that has it. */
 enum st_status registry_fail_taken(struct st_error *err, const char *what, const char *id,
                                    const char *uid);
+/**
+ * Not ready: FAILED_PRECONDITION, but ABORTED (to be tried again, soon) of what is being made: the
+ * create was first, and its end decides.
+ * @param reason TENSOR_NOT_READY or GROUP_NOT_READY. @param what "tensor" or "group".
+ */
+enum st_status registry_fail_not_ready(struct st_error *err, enum st_reason reason,
+                                       const char *field, const char *what, const char *id,
+                                       enum server_state state);
 /** INVALID_VALUE when there are too many, or one twice; the field is "labels". */
 ST_MUST_CHECK enum st_status registry_check_labels(const struct server_labels *labels,
                                                    struct st_error *err);
@@ -51,7 +59,7 @@ ST_MUST_CHECK enum st_status registry_check_force(const struct server_caller *ca
 
 /** The group's state or its tensors' count changed. */
 void group_touch(struct group *group);
-/** READY, or another error that says why not. */
+/** GROUP_NOT_READY unless it is. */
 ST_MUST_CHECK enum st_status group_check_ready(const struct group *group, const char *field,
                                                struct st_error *err);
 /** DEVICE_DEGRADED when a driver call of the group's memory hangs. */

@@ -221,8 +221,8 @@ enum st_status tensor_check_ready(const struct tensor *tensor, const char *field
                                   struct st_error *err)
 {
     if (tensor->state != SERVER_STATE_READY) {
-        return st_fail(err, ST_REASON_TENSOR_NOT_READY, field, "tensor %s is %s", tensor->id,
-                       server_state_name(tensor->state));
+        return st_failure(registry_fail_not_ready(err, ST_REASON_TENSOR_NOT_READY, field, "tensor",
+                                                  tensor->id, tensor->state));
     }
     return group_check_ready(tensor->group, field, err);
 }

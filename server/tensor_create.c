@@ -220,7 +220,7 @@ static enum st_status tensor_check_create(struct server *server,
 {
     struct tensor *taken = request->id[0] ? st_index_find(&server->tensors, request->id) : NULL;
     if (taken) {
-        return registry_fail_taken(err, "tensor", taken->id, taken->snapshot->uid);
+        return st_failure(registry_fail_taken(err, "tensor", taken->id, taken->snapshot->uid));
     }
     if (server->tensors.count >= ST_TENSORS_MAX) {
         return st_fail(err, ST_REASON_TOO_MANY_RESOURCES, NULL, "the node has %d tensors already",

@@ -22,9 +22,9 @@
 /** For cancelled work to end, and for replies to be sent: at most, and the last quarter of the
  * grace time at most. */
 #define DRAIN_CANCEL_NS (3 * ST_NS_PER_SECOND)
-/** For the listeners' threads to end, the time for replies included; one can be inside of a driver.
- */
-#define DRAIN_LISTENERS_NS (2 * DRAIN_CANCEL_NS)
+/** For the listeners' threads to end, the time for replies included, and then for devices to be
+ * closed: either can hang inside of a driver. */
+#define DRAIN_STEP_NS (2 * DRAIN_CANCEL_NS)
 /** How often the start looks for a signal. */
 #define START_LOOK_NS (100 * ST_NS_PER_MS)
 
@@ -38,8 +38,17 @@ struct daemon {
     struct http_front *front;
     struct st_timers *timers;
     struct server *server;
-    _Atomic int phase;    /**< enum daemon_phase; whoever leaves OPENING decides how it goes on. */
-    _Atomic bool stopped; /**< The listeners have ended. */
+    _Atomic int phase; /**< enum daemon_phase; whoever leaves OPENING decides how it goes on. */
+};
+
+/** A thread that ends the process when a step of its end hangs. */
+struct daemon_watch {
+    struct http_front *front; /**< Whose sockets are then removed, or NULL. */
+    const char *message;      /**< What to log then. */
+    int result;               /**< The code to end with. */
+    _Atomic bool over;
+    bool started; /**< Without memory for a thread there is no watch. */
+    pthread_t thread;
 };
 
 /** Signals that end the process; blocked in all threads and taken by the main one. */
@@ -202,35 +211,48 @@ static bool daemon_wait_finished(struct daemon *daemon, const sigset_t *signals,
     return true;
 }
 
-/** End the process when the listeners do not end. */
-static void *daemon_watch_stopping(void *arg)
+static void *daemon_watch_run(void *arg)
 {
-    struct daemon *daemon = arg;
+    struct daemon_watch *watch = arg;
     const struct timespec look = {.tv_nsec = DRAIN_LOOK_NS};
-    uint64_t deadline_ns = st_clock_now_ns() + DRAIN_LISTENERS_NS;
-    while (!atomic_load(&daemon->stopped) && st_clock_now_ns() < deadline_ns) {
+    uint64_t deadline_ns = st_clock_now_ns() + DRAIN_STEP_NS;
+    while (!atomic_load(&watch->over) && st_clock_now_ns() < deadline_ns) {
         nanosleep(&look, NULL);
     }
-    if (!atomic_load(&daemon->stopped)) {
-        st_log(ST_LOG_WARNING, "ended while a listener hangs in a call of the driver");
-        http_front_remove_sockets(daemon->front);
-        _exit(0);
+    if (!atomic_load(&watch->over)) {
+        st_log(ST_LOG_WARNING, watch->message);
+        if (watch->front) {
+            http_front_remove_sockets(watch->front);
+        }
+        _exit(watch->result);
     }
     return NULL;
+}
+
+/** @param watch front, message and result are set, the rest is zero. */
+static void daemon_watch_start(struct daemon_watch *watch)
+{
+    struct st_error error;
+    watch->started =
+        st_thread_start("stopping", daemon_watch_run, watch, &watch->thread, &error) == ST_OK;
+}
+
+static void daemon_watch_end(struct daemon_watch *watch)
+{
+    atomic_store(&watch->over, true);
+    if (watch->started) {
+        pthread_join(watch->thread, NULL);
+    }
 }
 
 /** No more requests; with a watch over it, since the listeners' threads call drivers too. */
 static void daemon_stop_front(struct daemon *daemon, uint64_t deadline_ns)
 {
-    pthread_t watch;
-    struct st_error error;
-    bool watched =
-        st_thread_start("stopping", daemon_watch_stopping, daemon, &watch, &error) == ST_OK;
+    struct daemon_watch watch = {.front = daemon->front,
+                                 .message = "ended while a listener hangs in a call of the driver"};
+    daemon_watch_start(&watch);
     http_front_stop(daemon->front, deadline_ns);
-    atomic_store(&daemon->stopped, true);
-    if (watched) {
-        pthread_join(watch, NULL);
-    }
+    daemon_watch_end(&watch);
 }
 
 /** Refuse changes, let work end within the grace time, cancel the rest. */
@@ -256,14 +278,19 @@ static void daemon_drain(struct daemon *daemon, const sigset_t *signals)
 
 /**
  * Undo what was made.
+ * @param result the code that the process ends with, also when a driver call hangs in here.
  * @return false when a driver call hangs: its thread and what it uses stay, and only _exit ends the
  * process.
  */
-static bool daemon_stop(struct daemon *daemon)
+static bool daemon_stop(struct daemon *daemon, int result)
 {
+    struct daemon_watch watch = {.message = "ended while a device hangs in being closed",
+                                 .result = result};
     http_front_destroy(daemon->front);
+    daemon_watch_start(&watch);
     bool clean =
         !daemon->server || server_destroy(daemon->server, st_clock_now_ns() + DRAIN_CANCEL_NS);
+    daemon_watch_end(&watch);
     st_timers_destroy(daemon->timers);
     api_options_done(&daemon->options);
     return clean;
@@ -313,7 +340,7 @@ int main(int argc, char **argv)
     }
     daemon_raise_descriptors();
     int result = daemon_run(&daemon);
-    bool clean = daemon_stop(&daemon);
+    bool clean = daemon_stop(&daemon, result);
     st_log(ST_LOG_INFO, "ended", ST_LOG_INT("code", result));
     if (!clean) {
         _exit(result);

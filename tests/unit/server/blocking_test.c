@@ -152,6 +152,7 @@ static void a_running_verb_that_is_cancelled_ends_so_and_leaves_its_output_undef
     assert_int_equal(server_operation_cancel(fill, &node_caller, &err), ST_OK);
     assert_int_equal(node_finish_status(fill, &err), ST_CANCELLED);
     assert_int_equal(node_contents(server, "in_a", 0).state, SERVER_CONTENTS_UNDEFINED);
+    assert_int_equal(node_contents(server, "in_a", 0).generation, 1); /* of other bytes, perhaps */
 }
 
 /* ---------------------------------------------------------------- checksums */
@@ -182,17 +183,23 @@ static void checksums_that_hang_leave_a_thread_for_the_others(void **state)
 
 /* ---------------------------------------------------------------- memory */
 
+/** On a new tensor "large", so that the scratch is memory of its own. */
+static struct server_collective_request request_with_scratch(struct server *server)
+{
+    struct server_collective_request request =
+        node_collective_request("all_reduce", "large", NULL, ST_OP_SUM, 0);
+    request.algorithm = gpu_algorithm_find("one_shot");
+    node_tensor(server, "g", "large", ST_DTYPE_UINT8, LARGE);
+    return request;
+}
+
 static void scratch_that_is_not_made_in_time_ends_its_collective(void **state)
 {
     struct server *server = *state;
     struct st_error err = {0};
     server_set_driver_call_limit(server, LIMIT_NS);
-    struct server_collective_request request =
-        node_collective_request("all_reduce", "t", NULL, ST_OP_SUM, 0);
-    request.algorithm = gpu_algorithm_find("one_shot");
+    struct server_collective_request request = request_with_scratch(server);
     struct server_operation *operation = NULL;
-    node_tensor(server, "g", "large", ST_DTYPE_UINT8, LARGE);
-    snprintf(request.tensor, sizeof(request.tensor), "large");
     gpu_faults_arm_hang(GPU_CALL_cuMemCreate, 1, HANG_MS);
     uint64_t start_ns = st_clock_now_ns();
     assert_int_equal(server_collective(server, &node_caller, &request, &operation, &err), ST_OK);
@@ -207,6 +214,48 @@ static void scratch_that_is_not_made_in_time_ends_its_collective(void **state)
 }
 
 /** A large tensor in each of the groups, in this order. */
+static void
+a_collective_that_ends_while_its_scratch_is_made_says_why_and_writes_nothing(void **state)
+{
+    static const struct {
+        const char *name;
+        uint32_t timeout_ms; /**< Of the caller; 0: it is cancelled. */
+        enum st_status status;
+        enum st_reason reason;
+    } cases[] = {
+        {"cancelled", 0, ST_CANCELLED, ST_REASON_OPERATION_CANCELLED},
+        {"out of time", 50, ST_DEADLINE_EXCEEDED, ST_REASON_OPERATION_DEADLINE},
+    };
+    struct server *server = *state;
+    struct server_collective_request request = request_with_scratch(server);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct server_caller caller = node_caller;
+        struct server_operation *operation = NULL;
+        struct st_error err = {0};
+        print_message("%s\n", cases[i].name);
+        if (cases[i].timeout_ms) {
+            caller.deadline_ns = st_clock_now_ns() + cases[i].timeout_ms * ST_NS_PER_MS;
+        }
+        gpu_faults_arm_hang(GPU_CALL_cuMemCreate, 1, 300);
+        /* Without what the case before left, so that it is made again. */
+        server_lock(server);
+        struct group *group = st_index_find(&server->groups, "g");
+        server_scratch_destroy(group->scratch);
+        group->scratch = NULL;
+        server_unlock(server);
+        assert_int_equal(server_collective(server, &caller, &request, &operation, &err), ST_OK);
+        usleep(20000);
+        assert_int_equal(node_operation_state(operation), SERVER_OPERATION_RUNNING);
+        if (!cases[i].timeout_ms) {
+            assert_int_equal(server_operation_cancel(operation, &node_caller, &err), ST_OK);
+        }
+        assert_int_equal(node_finish_status(operation, &err), cases[i].status);
+        assert_int_equal(err.reason, cases[i].reason);
+        assert_int_equal(node_contents(server, "large", 0).state, SERVER_CONTENTS_VALID);
+        assert_int_equal(node_contents(server, "large", 0).generation, 0);
+    }
+}
+
 static struct server_operation *submit_pair(struct server *server, const char *first,
                                             const char *second)
 {
@@ -379,6 +428,7 @@ int main(void)
         T(a_running_verb_that_is_cancelled_ends_so_and_leaves_its_output_undefined),
         T(checksums_that_hang_leave_a_thread_for_the_others),
         T(scratch_that_is_not_made_in_time_ends_its_collective),
+        T(a_collective_that_ends_while_its_scratch_is_made_says_why_and_writes_nothing),
         T(a_batch_blames_the_group_whose_call_hangs),
         T(a_batch_that_waits_for_another_groups_call_blames_nobody),
         T(a_copy_that_ends_while_it_waits_for_access_writes_nothing),

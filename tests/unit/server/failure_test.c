@@ -416,6 +416,34 @@ static void a_create_that_is_cancelled_while_it_runs_is_taken_back(void **state)
     assert_int_equal(streams_open(), streams);
 }
 
+static void what_is_being_made_may_soon_be_used(void **state)
+{
+    struct server *server = *state;
+    struct st_error err = {0};
+    struct server_group_create group = {.id = "x", .world_size = 1};
+    struct server_fill_request fill = {
+        .tensor = "t", .rank = -1, .expected_generation = SERVER_GENERATION_ANY};
+    struct server_operation *creates[2] = {NULL}, *operation = NULL;
+    make_group_on(server, "g", 0);
+    gpu_faults_arm_hang(GPU_CALL_cuStreamCreateWithPriority, 1, 300);
+    gpu_faults_arm_hang(GPU_CALL_cuMemCreate, 1, 300);
+    assert_int_equal(server_group_create(server, &node_caller, &group, &creates[0], &err), ST_OK);
+    creates[1] = submit_create(server, "g", "t");
+    assert_int_equal(server_fill(server, &node_caller, &fill, &operation, &err), ST_ABORTED);
+    assert_int_equal(err.reason, ST_REASON_TENSOR_NOT_READY);
+    assert_true(err.retry_after_ms > 0);
+    assert_int_equal(tensor_drop(server, "t", &err), ST_ABORTED);
+    assert_int_equal(tensor_make(server, "x", "u", SMALL, &err), ST_ABORTED);
+    assert_int_equal(err.reason, ST_REASON_GROUP_NOT_READY);
+    assert_true(err.retry_after_ms > 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(node_finish_status(creates[i], &err), ST_OK);
+    }
+    assert_int_equal(server_fill(server, &node_caller, &fill, &operation, &err), ST_OK);
+    assert_int_equal(node_finish_status(operation, &err), ST_OK);
+    assert_int_equal(tensor_make(server, "x", "u", SMALL, &err), ST_OK);
+}
+
 static void the_node_does_not_end_while_a_call_hangs(void **state)
 {
     struct server *server = *state;
@@ -445,6 +473,7 @@ int main(void)
         CASE(many_hung_groups_leave_a_thread_for_the_others),
         CASE(a_hung_group_create_fails_and_is_taken_back),
         CASE(a_create_that_is_cancelled_while_it_runs_is_taken_back),
+        CASE(what_is_being_made_may_soon_be_used),
         CASE(the_node_does_not_end_while_a_call_hangs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
