@@ -135,12 +135,24 @@ bool gpu_copy_wants_access(const struct gpu_copy_spec *spec)
            (copy_can_reach(&push) || copy_can_reach(&pull));
 }
 
+/** The side that is to be made accessible: the destination where the source's device can reach it.
+ */
+static struct copy_reach copy_granted(const struct gpu_copy_spec *spec)
+{
+    const struct copy_reach push = copy_push(spec);
+    return copy_can_reach(&push) ? push : copy_pull(spec);
+}
+
+bool gpu_copy_grants_destination(const struct gpu_copy_spec *spec)
+{
+    return copy_granted(spec).memory == spec->destination;
+}
+
 void gpu_copy_prepare(const struct gpu_copy_spec *spec)
 {
-    const struct copy_reach push = copy_push(spec), pull = copy_pull(spec);
-    const struct copy_reach *reach = copy_can_reach(&push) ? &push : &pull;
+    const struct copy_reach reach = copy_granted(spec);
     if (gpu_copy_wants_access(spec)) {
-        (void)gpu_memory_grant(reach->memory, reach->rank, reach->lane->device);
+        (void)gpu_memory_grant(reach.memory, reach.rank, reach.lane->device);
     }
 }
 

@@ -317,6 +317,9 @@ void gpu_copy_run(struct gpu_team *team, const struct gpu_copy_spec *spec,
 /** Whether a copy would go through the host, though a device of one side can reach the other:
  * memory is mapped for its own team's devices. Thread: any. Blocks: never. */
 bool gpu_copy_wants_access(const struct gpu_copy_spec *spec);
+/** Whether gpu_copy_prepare() makes the destination's memory accessible; else it is the source's.
+ */
+bool gpu_copy_grants_destination(const struct gpu_copy_spec *spec);
 /**
  * Give that device access to the other side's memory, for as long as it lives. Where the driver
  * refuses, the copy goes through the host after all.

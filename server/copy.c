@@ -93,15 +93,11 @@ static void copy_access_given(struct server_work *work)
     server_work_submit(copy->base.server, SERVER_POOL_LAUNCH, work);
 }
 
-/** Whose memory gpu_copy_prepare() makes accessible: the destination's where the source's device
- * can reach it, else the source's. */
+/** Whose memory gpu_copy_prepare() makes accessible. */
 static struct group *copy_access_group(const struct copy_operation *copy)
 {
-    struct group *from = copy->source->group;
-    struct group *to = copy->write.tensor->group;
-    bool pushes = gpu_peer_access(copy->base.server->gpu, from->devices[copy->spec.source_rank],
-                                  to->devices[copy->spec.destination_rank]);
-    return pushes ? to : from;
+    return gpu_copy_grants_destination(&copy->spec) ? copy->write.tensor->group
+                                                    : copy->source->group;
 }
 
 static void copy_run_with_access(struct copy_operation *copy)
