@@ -90,23 +90,27 @@ template <uint32_t op, uint32_t dtype> struct SwitchReduce;
                      : "memory");                                                                  \
     }
 
-SWITCH_REDUCE(SUM, FLOAT32, SWITCH_FLOAT32("add.v4.f32"))
-SWITCH_REDUCE(SUM, FLOAT16, SWITCH_VECTOR("add.acc::f32.v4.f16x2"))
-SWITCH_REDUCE(SUM, BFLOAT16, SWITCH_VECTOR("add.acc::f32.v4.bf16x2"))
-SWITCH_REDUCE(SUM, FLOAT64, SWITCH_DOUBLES("add.f64"))
-SWITCH_REDUCE(SUM, UINT32, SWITCH_WORDS("add.u32"))
-SWITCH_REDUCE(SUM, UINT64, SWITCH_LONGS("add.u64"))
-SWITCH_REDUCE(MIN, UINT32, SWITCH_WORDS("min.u32"))
-SWITCH_REDUCE(MIN, INT32, SWITCH_WORDS("min.s32"))
-SWITCH_REDUCE(MIN, UINT64, SWITCH_LONGS("min.u64"))
-SWITCH_REDUCE(MIN, INT64, SWITCH_LONGS("min.s64"))
-SWITCH_REDUCE(MAX, UINT32, SWITCH_WORDS("max.u32"))
-SWITCH_REDUCE(MAX, INT32, SWITCH_WORDS("max.s32"))
-SWITCH_REDUCE(MAX, UINT64, SWITCH_LONGS("max.u64"))
-SWITCH_REDUCE(MAX, INT64, SWITCH_LONGS("max.s64"))
-SWITCH_REDUCE(BAND, UINT32, SWITCH_WORDS("and.b32"))
-SWITCH_REDUCE(BOR, UINT32, SWITCH_WORDS("or.b32"))
-SWITCH_REDUCE(BXOR, UINT32, SWITCH_WORDS("xor.b32"))
+/** What the switch reduces: op, dtype and how. Other integers are brought to these. */
+#define SWITCH_PAIRS(X)                                                                            \
+    X(SUM, FLOAT32, SWITCH_FLOAT32("add.v4.f32"))                                                  \
+    X(SUM, FLOAT16, SWITCH_VECTOR("add.acc::f32.v4.f16x2"))                                        \
+    X(SUM, BFLOAT16, SWITCH_VECTOR("add.acc::f32.v4.bf16x2"))                                      \
+    X(SUM, FLOAT64, SWITCH_DOUBLES("add.f64"))                                                     \
+    X(SUM, UINT32, SWITCH_WORDS("add.u32"))                                                        \
+    X(SUM, UINT64, SWITCH_LONGS("add.u64"))                                                        \
+    X(MIN, UINT32, SWITCH_WORDS("min.u32"))                                                        \
+    X(MIN, INT32, SWITCH_WORDS("min.s32"))                                                         \
+    X(MIN, UINT64, SWITCH_LONGS("min.u64"))                                                        \
+    X(MIN, INT64, SWITCH_LONGS("min.s64"))                                                         \
+    X(MAX, UINT32, SWITCH_WORDS("max.u32"))                                                        \
+    X(MAX, INT32, SWITCH_WORDS("max.s32"))                                                         \
+    X(MAX, UINT64, SWITCH_LONGS("max.u64"))                                                        \
+    X(MAX, INT64, SWITCH_LONGS("max.s64"))                                                         \
+    X(BAND, UINT32, SWITCH_WORDS("and.b32"))                                                       \
+    X(BOR, UINT32, SWITCH_WORDS("or.b32"))                                                         \
+    X(BXOR, UINT32, SWITCH_WORDS("xor.b32"))
+
+SWITCH_PAIRS(SWITCH_REDUCE)
 
 /** Write 16 bytes to all members. */
 INLINE void switch_store(uint64_t address, const Vector &value)
@@ -163,28 +167,12 @@ INLINE bool switch_choose(uint32_t op, uint32_t dtype, const Visitor &visit)
     } else if (op == ST_OP_AVG && !is_integer && dtype != ST_DTYPE_FLOAT64) {
         op = ST_OP_SUM;
     }
-#define PAIR(name, type)                                                                           \
+#define PAIR(name, type, how)                                                                      \
     if (op == ST_OP_##name && dtype == ST_DTYPE_##type) {                                          \
         visit(SwitchPair<ST_OP_##name, ST_DTYPE_##type>{});                                        \
         return true;                                                                               \
     }
-    PAIR(SUM, FLOAT32)
-    PAIR(SUM, FLOAT16)
-    PAIR(SUM, BFLOAT16)
-    PAIR(SUM, FLOAT64)
-    PAIR(SUM, UINT32)
-    PAIR(SUM, UINT64)
-    PAIR(MIN, UINT32)
-    PAIR(MIN, INT32)
-    PAIR(MIN, UINT64)
-    PAIR(MIN, INT64)
-    PAIR(MAX, UINT32)
-    PAIR(MAX, INT32)
-    PAIR(MAX, UINT64)
-    PAIR(MAX, INT64)
-    PAIR(BAND, UINT32)
-    PAIR(BOR, UINT32)
-    PAIR(BXOR, UINT32)
+    SWITCH_PAIRS(PAIR)
 #undef PAIR
     return false;
 }

@@ -21,18 +21,8 @@ static struct rig rig;
 static enum st_status run_all_reduce(struct gpu_team *team, struct gpu_memory *memory,
                                      struct st_error *ret_err)
 {
-    struct gpu_collective_spec spec = {
-        .algorithm = gpu_algorithm_find("two_shot"),
-        .plan = {.collective = gpu_collective_find("all_reduce"),
-                 .shape = {.world_size = team->world_size, .slice_count = COUNT, .in_place = true},
-                 .dtype = ST_DTYPE_INT32,
-                 .op = ST_OP_SUM,
-                 .large_bytes = 4 * COUNT},
-        .input = memory,
-        .output = memory,
-    };
+    struct gpu_collective_spec spec = rig_all_reduce(team, memory, COUNT);
     struct rig_wait wait = RIG_WAIT_INIT;
-    gpu_plan_fill(team, memory, memory, &spec.plan);
     gpu_collective_run(team, &spec, rig_completion(&wait));
     enum st_status status = rig_await(&wait);
     *ret_err = wait.err;

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpu/team.h"
+
 static void set_variable(const char *name, const char *value)
 {
     if (value) {
@@ -283,4 +285,21 @@ void rig_read(const struct rig *rig, struct gpu_team *team, struct gpu_memory *m
 {
     struct gpu_transfer_spec spec = {.memory = memory, .rank = rank};
     move(rig, team, &spec, data, bytes);
+}
+
+struct gpu_collective_spec rig_all_reduce(struct gpu_team *team, struct gpu_memory *memory,
+                                          uint64_t count)
+{
+    struct gpu_collective_spec spec = {
+        .algorithm = gpu_algorithm_find("two_shot"),
+        .plan = {.collective = gpu_collective_find("all_reduce"),
+                 .shape = {.world_size = team->world_size, .slice_count = count, .in_place = true},
+                 .dtype = ST_DTYPE_INT32,
+                 .op = ST_OP_SUM,
+                 .large_bytes = 4 * count},
+        .input = memory,
+        .output = memory,
+    };
+    gpu_plan_fill(team, memory, memory, &spec.plan);
+    return spec;
 }

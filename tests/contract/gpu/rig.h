@@ -79,6 +79,10 @@ unsigned rig_open_fds(void);
 /** Symmetric memory of its own. */
 struct gpu_memory *rig_memory(struct gpu_team *team, uint64_t bytes);
 
+/** An all_reduce in place of so many int32 by two_shot. */
+struct gpu_collective_spec rig_all_reduce(struct gpu_team *team, struct gpu_memory *memory,
+                                          uint64_t count);
+
 /** A completion that can be waited for. */
 struct rig_wait {
     pthread_mutex_t lock;

@@ -43,28 +43,11 @@ static void assert_elements(struct gpu_team *team, struct gpu_memory *memory, ui
     }
 }
 
-static struct gpu_collective_spec all_reduce(struct gpu_team *team, struct gpu_memory *memory,
-                                             uint64_t count)
-{
-    struct gpu_collective_spec spec = {
-        .algorithm = gpu_algorithm_find("two_shot"),
-        .plan = {.collective = gpu_collective_find("all_reduce"),
-                 .shape = {.world_size = team->world_size, .slice_count = count, .in_place = true},
-                 .dtype = ST_DTYPE_INT32,
-                 .op = ST_OP_SUM,
-                 .large_bytes = 4 * count},
-        .input = memory,
-        .output = memory,
-    };
-    gpu_plan_fill(team, memory, memory, &spec.plan);
-    return spec;
-}
-
 static enum st_status run_all_reduce(struct gpu_team *team, struct gpu_memory *memory,
                                      uint64_t count, struct st_error *ret_err)
 {
     struct rig_wait wait = RIG_WAIT_INIT;
-    struct gpu_collective_spec spec = all_reduce(team, memory, count);
+    struct gpu_collective_spec spec = rig_all_reduce(team, memory, count);
     gpu_collective_run(team, &spec, rig_completion(&wait));
     enum st_status status = rig_await(&wait);
     *ret_err = wait.err;
@@ -475,7 +458,7 @@ static void a_job_on_a_lost_device_waits_for_its_other_devices(void **state)
     struct st_error err = {0};
     assert_status(gpu_memory_create(team, &plain, &memory, &err), ST_OK);
     struct rig_wait wait = RIG_WAIT_INIT;
-    struct gpu_collective_spec spec = all_reduce(team, memory, RIG_GRANULE / 4);
+    struct gpu_collective_spec spec = rig_all_reduce(team, memory, RIG_GRANULE / 4);
     uint64_t start_ns = st_clock_now_ns();
     gpu_collective_run(team, &spec, rig_completion(&wait));
     gpu_device_mark_lost(team->lanes[1].device, CUDA_ERROR_LAUNCH_FAILED);
@@ -567,7 +550,7 @@ static void a_job_without_its_host_function_ends_though_others_use_its_lanes(voi
     struct gpu_team *team = rig_team(&rig, 2, 2);
     struct gpu_memory *memory = rig_memory(team, RIG_GRANULE);
     struct rig_wait wait = RIG_WAIT_INIT;
-    struct gpu_collective_spec spec = all_reduce(team, memory, RIG_GRANULE / 4);
+    struct gpu_collective_spec spec = rig_all_reduce(team, memory, RIG_GRANULE / 4);
     gpu_faults_arm(GPU_CALL_cuLaunchHostFunc, 1, CUDA_ERROR_INVALID_VALUE);
     gpu_collective_run(team, &spec, rig_completion(&wait));
     assert_true(gpu_faults_disarm());
@@ -595,7 +578,7 @@ static void a_driver_that_hangs_does_not_hold_the_timers(void **state)
                                           .multicast = GPU_MULTICAST_DISABLED};
     assert_status(gpu_memory_create(team, &plain, &memory, &err), ST_OK);
     struct rig_wait wait = RIG_WAIT_INIT;
-    struct gpu_collective_spec spec = all_reduce(team, memory, RIG_GRANULE / 4);
+    struct gpu_collective_spec spec = rig_all_reduce(team, memory, RIG_GRANULE / 4);
     _Atomic uint64_t fired_ns = 0;
     struct st_timer timer = {0};
     gpu_faults_arm_hang(GPU_CALL_cuStreamQuery, 1, 1500);
@@ -647,10 +630,10 @@ static void without_kernels_the_plan_says_so_and_work_leaves_all_as_it_was(void 
     assert_true(gpu_faults_disarm());
     struct gpu_team *able = rig_team(&rig, 1, 1), *unable = rig_team(&rig, 2, 2);
     struct gpu_memory *memories[2] = {rig_memory(able, 4096), rig_memory(unable, 4096)};
-    assert_true(all_reduce(able, memories[0], 16).plan.kernels);
-    assert_false(all_reduce(unable, memories[1], 16).plan.kernels);
+    assert_true(rig_all_reduce(able, memories[0], 16).plan.kernels);
+    assert_false(rig_all_reduce(unable, memories[1], 16).plan.kernels);
     struct rig_wait wait = RIG_WAIT_INIT;
-    struct gpu_collective_spec spec = all_reduce(unable, memories[1], 16);
+    struct gpu_collective_spec spec = rig_all_reduce(unable, memories[1], 16);
     spec.algorithm = gpu_algorithm_find("one_shot");
     spec.plan.collective = gpu_collective_find("all_to_all");
     gpu_collective_run(unable, &spec, rig_completion(&wait));
@@ -711,7 +694,7 @@ static void *run_in_thread(void *arg)
             return NULL;
         }
         struct rig_wait wait = RIG_WAIT_INIT;
-        struct gpu_collective_spec run = all_reduce(runner->team, memory, count);
+        struct gpu_collective_spec run = rig_all_reduce(runner->team, memory, count);
         gpu_collective_run(runner->team, &run, rig_completion(&wait));
         enum st_status status = rig_await(&wait);
         gpu_memory_destroy(memory);
